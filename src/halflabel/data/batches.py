@@ -1,0 +1,33 @@
+"""Which rows each step sees: a pure function of seed and step, so that a run can go on from any step."""
+
+from __future__ import annotations
+
+import numpy as np
+
+POOL = 50  # batches whose texts are sorted by length together
+
+
+class Batches:
+    """Shuffled passes over rows 0..N-1 in batches of similar length; `rows(step)` needs no history."""
+
+    def __init__(self, lengths: np.ndarray, size: int, *, seed: int, stream: int) -> None:
+        self.lengths, self.seed, self.stream = lengths, seed, stream
+        self.size = min(size, len(lengths))
+        self.per_pass = len(lengths) // self.size if self.size else 0
+        self._pass, self._batches = -1, np.empty((0, 0), dtype=np.int64)
+
+    def rows(self, step: int) -> np.ndarray:
+        """Rows of one step, (size,); none when there is nothing to draw from."""
+        if not self.size:
+            return np.empty(0, dtype=np.int64)
+        number, place = divmod(step, self.per_pass)
+        if number != self._pass:
+            self._pass, self._batches = number, self._draw(number)
+        return self._batches[place]
+
+    def _draw(self, number: int) -> np.ndarray:
+        rng = np.random.default_rng([self.seed, self.stream, number])
+        order = rng.permutation(len(self.lengths))[: self.per_pass * self.size]
+        chunks = [order[i : i + POOL * self.size] for i in range(0, len(order), POOL * self.size)]
+        batches = np.concatenate([chunk[np.argsort(self.lengths[chunk], kind="stable")] for chunk in chunks])
+        return rng.permutation(batches.reshape(self.per_pass, self.size))

@@ -1,0 +1,164 @@
+"""Label identity: which values are labels, which mean "not labelled", and which column each label has.
+
+Shape legend: N texts, K labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halflabel.types import BadInput, Label
+
+KINDS = {str: "text", int: "whole number", bool: "true/false"}
+MARKED = "leave it empty (null) for a text without label, or rename the class"
+
+
+def unlabelled(value: Any) -> bool:
+    """Whether a value means "not labelled": None, NaN, an empty string or the number -1, numpy's kinds included.
+
+    The string "-1" is refused, and so is numpy's string "nan": both come from lists in which numpy turned the
+    mark for "not labelled" into text, and could also be the name of a class.
+    """
+    if isinstance(value, str):
+        if value.strip() == "-1":
+            raise BadInput(f"the label '-1' is text and could mean a class or 'not labelled'; {MARKED}")
+        if isinstance(value, np.str_) and value == "nan":
+            raise BadInput("the label 'nan' is text, made by numpy from NaN; make the array with dtype=object")
+        return not value.strip()
+    if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas.NA, without needing pandas
+        return True
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.number)):
+        return False
+    return bool(value != value or value == -1)
+
+
+def label_of(value: Any) -> Label | tuple[Label, ...] | None:
+    """A cell or an entry of y as a label: a name, a tuple of names (from a list), or None for "not labelled"."""
+    if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
+        return tuple({(type(name), name): name for name in map(_member, _ordered(value))}.values())
+    return None if unlabelled(value) else _name(value)
+
+
+def _ordered(values: Iterable[Any]) -> list[Any]:
+    return sorted(values, key=repr) if isinstance(values, (set, frozenset)) else list(values)
+
+
+def _member(value: Any) -> Label:
+    if unlabelled(value):
+        raise BadInput(f"{value!r} inside a list of labels is no label; take it out")
+    return _name(value)
+
+
+def _name(value: Any) -> Label:
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise BadInput(f"the label {value!r} holds half a surrogate pair; mend the character") from None
+        return str(value)
+    if isinstance(value, (bool, int)):
+        return value
+    if isinstance(value, float):
+        if value.is_integer():
+            return int(value)
+        raise BadInput(f"the label {value!r} is a fraction; write labels as names or whole numbers")
+    kind = type(value).__name__
+    raise BadInput(f"the label is a {kind} ({str(value)[:40]}); write it as text, a whole number or a list of these")
+
+
+def uneven(labels: Iterable[Label | tuple[Label, ...] | None]) -> tuple[int, str] | None:
+    """The first position at which the kind of label changes, with what is wrong; None if all are of one kind."""
+    first: tuple[bool, type | None] | None = None
+    for i, label in enumerate(labels):
+        if label is None:
+            continue
+        several = isinstance(label, tuple)
+        for kind in {type(name) for name in label} if several else {type(label)}:
+            first = first if first and first[1] else (several, kind)
+            if first[1] is not kind:
+                there, here = KINDS[first[1] or str], KINDS[kind]
+                return i, f"the label {label!r} is {here} where others are {there}; use one kind for all"
+        first = first or (several, None)
+        if first[0] is not several:
+            return i, f"the label {label!r} mixes lists and single labels in one column; use lists for all or none"
+    return None
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The labels in the order of their columns: numbers by size, text by code point."""
+
+    names: tuple[Label, ...]
+
+    @classmethod
+    def of(cls, labels: Iterable[Label | tuple[Label, ...] | None]) -> Classes:
+        """The classes that occur; None is passed over, and fewer than two classes are refused."""
+        known = [label for label in labels if label is not None]
+        wrong = uneven(known)
+        if wrong:
+            raise BadInput(wrong[1])
+        found = {name for label in known for name in (label if isinstance(label, tuple) else (label,))}
+        if not found:
+            raise BadInput("there is no label at all; give some texts of at least two labels")
+        if len(found) == 1:
+            raise BadInput(f"there is only one label, {found.pop()!r}: give texts of at least two")
+        return cls(tuple(sorted(found)))  # type: ignore[type-var]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @cached_property
+    def _columns(self) -> dict[tuple[type, Label], int]:
+        # by type as well, since Python holds 1 == True and would give one for the other
+        return {(type(name), name): k for k, name in enumerate(self.names)}
+
+    def index(self, label: Label, *, row: int | None = None, source: str = "memory") -> int:
+        """The column of a label; `row` (from 1) and `source` are only for the sentence about an unknown one."""
+        plain = label.item() if isinstance(label, np.generic) else label
+        column = self._columns.get((type(plain), plain))
+        if column is None:
+            place = "" if row is None else f"{source}, text {row}: "
+            known = ", ".join(repr(name) for name in self.names[:10]) + (", ..." if len(self) > 10 else "")
+            raise BadInput(f"{place}the label {plain!r} is unknown{self._hint(plain)}; known are {known}")
+        return column
+
+    def _hint(self, label: Label) -> str:
+        twin = next((name for name in self.names if str(name) == str(label)), None)
+        if twin is None:
+            return ""
+        return f" (it is {KINDS[type(label)]}, the known {twin!r} is {KINDS[type(twin)]}: use jsonl to keep kinds)"
+
+    def matrix(
+        self, labels: Sequence[Label | tuple[Label, ...] | None], *, source: str = "memory"
+    ) -> NDArray[np.float32]:
+        """One-hot (single labels) or multi-hot (tuples) targets, (N, K)."""
+        y = np.zeros((len(labels), len(self)), dtype=np.float32)
+        for i, label in enumerate(labels):
+            assert label is not None, "only labelled texts have targets"
+            for name in label if isinstance(label, tuple) else (label,):
+                y[i, self.index(name, row=i + 1, source=source)] = 1.0
+        return y
+
+    def names_of(self, chosen: NDArray[Any] | Sequence[int]) -> list[Label] | list[tuple[Label, ...]]:
+        """Names of columns: (N,) indices give one name each, an (N, K) 0/1 matrix gives a tuple of names each."""
+        array = np.asarray(chosen)
+        if array.ndim == 2:
+            return [tuple(self.names[k] for k in np.flatnonzero(row > 0.5)) for row in array]
+        return [self.names[int(k)] for k in array]
+
+    def to_json(self) -> list[Label]:
+        """The names as JSON keeps them: text, numbers and true/false stay what they are."""
+        return list(self.names)
+
+    @classmethod
+    def from_json(cls, names: list[Label]) -> Classes:
+        """What `to_json` gave, in the same order."""
+        return cls(tuple(names))

@@ -1,0 +1,94 @@
+"""The nouns that every room of the house shares; no torch in here.
+
+Shape legend, used in every docstring: N texts, K labels, H encoder width, D head width, T tokens.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Label = str | int | bool
+Task = Literal["multi-class", "multi-label"]
+
+
+class BadInput(ValueError):
+    """What a person can mend: one sentence that names the file, row or value, and the remedy."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Texts with what is known of their labels, in the order in which they came.
+
+    A label is one name (multi-class), a tuple of names (multi-label, `()` meaning none) or None (not labelled).
+    `views` holds ready-made strong views: for each text as many as the file had columns `aug_0`, `aug_1`, ...
+    """
+
+    texts: list[str]
+    labels: list[Label | tuple[Label, ...] | None]
+    views: list[tuple[str, ...]] = field(default_factory=list)
+    source: str = "memory"
+
+    def __post_init__(self) -> None:
+        assert len(self.texts) == len(self.labels), "one label (or None) for each text"
+        assert not self.views or len(self.views) == len(self.texts), "views for every text or for none"
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    @property
+    def task(self) -> Task:
+        return "multi-label" if any(isinstance(label, tuple) for label in self.labels) else "multi-class"
+
+    def take(self, rows: list[int]) -> Corpus:
+        """The given rows, in the given order."""
+        views = [self.views[i] for i in rows] if self.views else []
+        return Corpus([self.texts[i] for i in rows], [self.labels[i] for i in rows], views, self.source)
+
+    def labelled(self) -> Corpus:
+        return self.take([i for i, label in enumerate(self.labels) if label is not None])
+
+    def unlabelled(self) -> Corpus:
+        return self.take([i for i, label in enumerate(self.labels) if label is None])
+
+    def without_labels(self) -> Corpus:
+        return Corpus(self.texts, [None] * len(self.texts), self.views, self.source)
+
+    def __add__(self, other: Corpus) -> Corpus:
+        views = self.views + other.views if self.views and other.views else []
+        return Corpus(self.texts + other.texts, self.labels + other.labels, views, self.source)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What the data dictates to a method: K labels, H encoder width, N_l and N_u texts."""
+
+    labels: int
+    width: int
+    labelled: int
+    unlabelled: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long, how fast and on what a method is trained; the method itself never sees it."""
+
+    name: str
+    frozen: bool  # train the head on vectors that are computed once
+    encoder: str  # used when no encoder is named
+    epochs: int  # statistics, thresholds and stored labels are refitted at the start of each
+    epoch_steps: int
+    warmup: int  # steps on labelled texts alone, before the first epoch
+    labelled_batch: int
+    unlabelled_batch: int
+    encoder_rate: float
+    head_rate: float
+    schedule: Literal["constant", "linear"]
+    ema: float  # decay of the averaged weights
+    max_tokens: int
+    survey: int  # pool texts that the statistics of an epoch look at, at most
+    minutes: float  # the time that the steps have to fit into; infinite: no limit
+
+    @property
+    def steps(self) -> int:
+        return self.warmup + self.epochs * self.epoch_steps
