@@ -1,0 +1,31 @@
+"""halflabel: text classification from a handful of labels and a heap of unlabelled texts."""
+
+from importlib import import_module
+from typing import Any
+
+__version__ = "0.1.0"
+
+# Everything heavy is imported on first use, so that `import halflabel` costs nothing.
+_HOMES = {
+    "BadInput": "halflabel.types",
+    "Corpus": "halflabel.types",
+    "Plan": "halflabel.types",
+    "TextClassifier": "halflabel.classifier",
+    "load": "halflabel.fitted",
+    "methods": "halflabel.methods",
+    "read": "halflabel.data.read",
+    "sample": "halflabel.data.sample",
+}
+
+__all__ = sorted(_HOMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'halflabel' has no attribute '{name}'")
+    home = import_module(_HOMES[name])
+    return home if name in ("methods",) else getattr(home, name)
+
+
+def __dir__() -> list[str]:
+    return __all__

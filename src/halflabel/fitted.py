@@ -1,0 +1,128 @@
+"""A trained model: what a folder holds and how it answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from halflabel.data.labels import Classes
+from halflabel.equations import probabilities
+from halflabel.methods import find
+from halflabel.model.encoder import Encoder, restore_encoder
+from halflabel.model.network import Frozen, Network
+from halflabel.model.vectors import Progress, encode
+from halflabel.train.checkpoint import State, read_tensors, write_folder, write_tensors, write_text
+from halflabel.train.objective import Objective
+from halflabel.types import BadInput, Shape
+
+FORMAT = 1
+CHUNK = 4096  # texts in memory at a time
+
+
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """Encoder, network and the names of the labels; `facts` says how it came to be."""
+
+    encoder: Encoder
+    network: Network
+    classes: Classes
+    method: str
+    settings: dict[str, Any]
+    shape: Shape
+    facts: dict[str, Any] = field(default_factory=dict)
+
+    def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """cos(psi) or logits of each label, (N, K)."""
+        self.network.eval()
+        parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
+        for start in range(0, len(texts), CHUNK):
+            h = torch.from_numpy(encode(self.encoder, texts[start : start + CHUNK]))
+            with torch.inference_mode():
+                parts.append(self.network.classify(h.to(self._device)).scores.cpu().numpy())
+            if progress:
+                progress(min(start + CHUNK, len(texts)), len(texts))
+        return np.concatenate(parts)
+
+    def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """p(k | x), (N, K); rows sum to one."""
+        p = probabilities(torch.from_numpy(self.scores(texts, progress)).double()).numpy()
+        return np.asarray(p / p.sum(axis=1, keepdims=True)) if len(p) else np.asarray(p)
+
+    def save(self, folder: Path) -> None:
+        """Writes the folder as a whole; one that exists is refused."""
+        if folder.exists():
+            raise BadInput(f"{folder} exists already; choose another folder or remove it first.")
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        write_folder(folder, self._fill)
+
+    def _fill(self, folder: Path) -> None:
+        write_description(folder, self.encoder, self.description())
+        write_tensors(folder / "encoder.safetensors", dict(self.encoder.state_dict()))
+        write_tensors(folder / "model.safetensors", dict(self.network.state_dict()))
+
+    def description(self) -> dict[str, Any]:
+        """config.json: all that is not a tensor."""
+        return {"format": FORMAT, "method": self.method, "settings": self.settings, "task": find(self.method).task,
+                "classes": self.classes.to_json(), "shape": asdict(self.shape),
+                "frozen": isinstance(self.network.encoder, Frozen)} | self.facts
+
+    @property
+    def _device(self) -> torch.device:
+        return next(self.network.head.parameters()).device
+
+
+def write_description(folder: Path, encoder: Encoder, description: dict[str, Any]) -> None:
+    """config.json, and the encoder's configuration and tokenizer in a folder of their own."""
+    (folder / "encoder").mkdir(exist_ok=True)
+    encoder.save(folder / "encoder")
+    write_text(folder / "config.json", json.dumps(description, indent=1, ensure_ascii=False))
+
+
+def load(folder: str | Path) -> Fitted:
+    """Reads a model that `save` or a training run wrote."""
+    folder = Path(folder)
+    config = read_config(folder)
+    tensors = read_tensors(folder / "model.safetensors")
+    inside = {name.removeprefix("encoder."): t for name, t in tensors.items() if name.startswith("encoder.")}
+    encoder = restore_encoder(folder / "encoder", inside or read_tensors(folder / "encoder.safetensors"))
+    shape = Shape(**config["shape"])
+    objective = Objective(Frozen() if config["frozen"] else encoder, find(config["method"])(shape, **config["settings"]))
+    _load_into(objective.network, tensors, folder)
+    facts = {k: v for k, v in config.items() if k not in _OWN}
+    return Fitted(encoder, objective.network.eval(), Classes.from_json(config["classes"]), config["method"],
+                  config["settings"], shape, facts)
+
+
+_OWN = ("format", "method", "settings", "task", "classes", "shape", "frozen")
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """config.json of a model folder."""
+    file = folder / "config.json"
+    if not file.is_file():
+        raise BadInput(f"{folder} holds no halflabel model (there is no {file.name} in it); name a folder that "
+                       "`halflabel train --out` wrote.")
+    try:
+        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+        newer = config["format"] > FORMAT
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{file} is not a halflabel configuration ({error}); train or copy the model again.") from error
+    if newer:
+        raise BadInput(f"{file} was written by a newer halflabel (format {config['format']}); upgrade halflabel.")
+    if not (folder / "model.safetensors").is_file():
+        raise BadInput(f"{folder} holds a run that has no model yet; go on with `halflabel train ... --resume`.")
+    return config
+
+
+def _load_into(network: Network, tensors: dict[str, Tensor] | State, folder: Path) -> None:
+    try:
+        network.load_state_dict(tensors)
+    except RuntimeError as error:
+        raise BadInput(f"The weights in {folder} do not fit its config.json; train or copy the model again.") from error

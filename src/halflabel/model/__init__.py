@@ -1,0 +1,1 @@
+"""From texts to balanced scores: encoder, head, angles."""

@@ -1,0 +1,108 @@
+"""Balanced label angles: the statistics of Eqs. 6-8 and the transformation of Eq. 2."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from halflabel.equations import angle_moments, angles, blend, cosines, prototypes
+from halflabel.types import Shape
+
+FLOOR = 1e-4  # rad^2: two texts make the same angle with their own mean, so a variance can be zero
+STRETCH = 3.0  # a_k stays within [1/3, 3]
+LEAK = 0.01  # slope outside [0, pi], so that gradients there do not die
+
+
+class Unbalanced(nn.Module):
+    """Angles as they are: the AM loss."""
+
+    balances = False
+
+    def forward(self, cos: Tensor) -> Tensor:
+        return cos
+
+    def refit(self, f: Tensor, y: Tensor) -> None:
+        """Nothing to learn."""
+
+    def report(self) -> dict[str, list[float]]:
+        return {}
+
+
+class Balanced(nn.Module):
+    """Angles stretched about their label's mean until all labels have the same variance (Eq. 2).
+
+    `memory` is the share of the past in the moving averages (the paper's gamma). `shrink` adds that many imaginary
+    texts with the pooled variance to each label; the paper has none.
+    """
+
+    balances = True
+
+    def __init__(self, shape: Shape, memory: float, *, width: int = 128, shrink: float = 0.0) -> None:
+        super().__init__()
+        self.memory, self.shrink = memory, shrink
+        self.register_buffer("prototype", torch.zeros(shape.labels, width))
+        self.register_buffer("mean", torch.zeros(shape.labels))
+        self.register_buffer("variance", torch.zeros(shape.labels))
+        self.register_buffer("mass", torch.zeros(shape.labels))
+
+    prototype: Tensor
+    mean: Tensor
+    variance: Tensor
+    mass: Tensor
+
+    @property
+    def seen(self) -> Tensor:
+        """Labels that have ever had a text's worth of mass, (K,)."""
+        return self.mass >= 1.0
+
+    def variances(self) -> Tensor:
+        """Variances that are safe to divide by; labels never seen take the mean of the others, (K,)."""
+        if not bool(self.seen.any()):
+            return torch.ones_like(self.variance)
+        pooled = self.variance[self.seen].mean().clamp_min(FLOOR)
+        dof = (self.mass - 1.0).clamp_min(0.0)
+        shrunk = self.variance if self.shrink == 0 else (dof * self.variance + self.shrink * pooled) / (dof + self.shrink)
+        safe = shrunk.clamp(min=max(FLOOR, float(pooled) / STRETCH**2), max=float(pooled) * STRETCH**2)
+        return torch.where(self.seen, safe, pooled)
+
+    def stretch(self) -> Tensor:
+        """a_k of Eq. 2, (K,)."""
+        var = self.variances()
+        mean = var[self.seen].mean() if bool(self.seen.any()) else var.mean()
+        return (mean / var).sqrt().where(self.seen, torch.ones_like(var))
+
+    def forward(self, cos: Tensor) -> Tensor:
+        """cos(psi), (N, K); where a_k = 1 the cosine passes untouched, as in AM."""
+        a = self.stretch()
+        turned = a * angles(cos) + (1.0 - a) * self.mean
+        inside = turned.clamp(0.0, math.pi)
+        bent = torch.cos(inside + LEAK * (turned - inside) - LEAK * (turned - inside).detach())
+        return torch.where((a - 1.0).abs() < 1e-6, cos, bent)
+
+    @torch.no_grad()
+    def refit(self, f: Tensor, y: Tensor) -> None:
+        """Eqs. 6-8 over labelled and pseudo-labelled texts, f (N, D), y (N, K), then the moving averages."""
+        mass = y.sum(dim=0)
+        present, known = mass >= 1.0, self.seen
+        old = self.prototype, self.mean, self.variance
+        prototype = _average(prototypes(f, y), old[0], present, known, self.memory)
+        mean, variance = angle_moments(angles(cosines(f, prototype)), y)
+        self.prototype.copy_(prototype)
+        self.mean.copy_(_average(mean, old[1], present, known, self.memory))
+        self.variance.copy_(_average(variance, old[2], present, known, self.memory))
+        self.mass.copy_(torch.where(present, mass, self.mass))
+
+    def report(self) -> dict[str, list[float]]:
+        """What an epoch's line in the log says of each label."""
+        return {
+            "mu": self.mean.tolist(), "sigma": self.variance.sqrt().tolist(), "a": self.stretch().tolist(),
+        }
+
+
+def _average(new: Tensor, old: Tensor, present: Tensor, known: Tensor, memory: float) -> Tensor:
+    """The moving average for labels with mass; the first time sets, no mass keeps."""
+    shape = (-1,) + (1,) * (new.dim() - 1)
+    present, known = present.view(shape), known.view(shape)
+    return torch.where(present, torch.where(known, blend(new, old, memory), new), old)

@@ -1,0 +1,46 @@
+"""The two-layer classifier on the pooled vector: angular or linear."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from halflabel.equations import cosines
+from halflabel.types import Shape
+
+WIDTH = 128  # Sec. IV-A: hidden size of the classifier
+
+
+class Cosine(nn.Module):
+    """f = tanh(A h), scored by its cosine with the weight vector of each label; no bias."""
+
+    def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(shape.width, width)
+        self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(shape.labels, width)))
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, H) -> (N, D)."""
+        return torch.tanh(self.hidden(h))
+
+    def forward(self, f: Tensor) -> Tensor:
+        """cos(theta), (N, D) -> (N, K)."""
+        return cosines(f, self.weight)
+
+
+class Linear(nn.Module):
+    """f = tanh(A h), then plain logits."""
+
+    def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(shape.width, width)
+        self.output = nn.Linear(width, shape.labels)
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, H) -> (N, D)."""
+        return torch.tanh(self.hidden(h))
+
+    def forward(self, f: Tensor) -> Tensor:
+        """Logits, (N, D) -> (N, K)."""
+        logits: Tensor = self.output(f)
+        return logits

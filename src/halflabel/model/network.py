@@ -1,0 +1,53 @@
+"""Encoder, head and angles in one module: from tokens or frozen vectors to scores."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from halflabel.model.encoder import Encoder
+
+
+class Output(NamedTuple):
+    """What the network says of N texts."""
+
+    h: Tensor  # (N, H) pooled encoder states
+    f: Tensor  # (N, D) features that enter the last layer
+    scores: Tensor  # (N, K) cos(psi), or logits
+
+
+class Frozen(nn.Module):
+    """Stands where an encoder would, when the vectors are already there."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors
+
+
+class Network(nn.Module):
+    """Scores for a batch of inputs; angles and everything after them stay in fp32."""
+
+    def __init__(self, encoder: Encoder | Frozen, head: nn.Module, angles: nn.Module) -> None:
+        super().__init__()
+        self.encoder, self.head, self.angles = encoder, head, angles
+
+    def forward(self, *inputs: Tensor) -> Output:
+        with half_precision(inputs[0].device):
+            h = self.encoder(*inputs)
+        return self.classify(h.float())
+
+    def classify(self, h: Tensor) -> Output:
+        """The part after the encoder, (N, H)."""
+        f = self.head.features(h)
+        return Output(h, f, self.angles(self.head(f)))
+
+
+def half_precision(device: torch.device) -> AbstractContextManager[object]:
+    """bf16 products where the processor has them; the plain context elsewhere."""
+    if device.type == "cpu":
+        fast = bool(torch.cpu.get_capabilities().get("avx512_bf16") or torch.cpu.get_capabilities().get("amx_bf16"))
+    else:
+        fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.autocast(device.type, dtype=torch.bfloat16) if fast else nullcontext()

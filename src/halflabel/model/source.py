@@ -1,0 +1,64 @@
+"""Where a batch of network inputs comes from: token ids, or vectors computed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from halflabel.model.encoder import Encoder
+
+
+class Source(Protocol):
+    """Serves network inputs for rows of a corpus, in one of its views (0: the text itself)."""
+
+    lengths: np.ndarray
+
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
+        """Inputs for the network; with a generator, training noise is added."""
+        ...
+
+
+class TokenSource:
+    """Padded token ids and mask, (N, T) each; in training a share of the tokens is dropped."""
+
+    def __init__(self, encoder: Encoder, views: Sequence[Sequence[str]], *, drop: float = 0.0) -> None:
+        self.tokens = [encoder.tokens(texts) for texts in views]
+        self.lengths = np.array([len(ids) for ids in self.tokens[0]], dtype=np.int64)
+        self.padding, self.drop = encoder.padding, drop
+        self.special = np.array(sorted(encoder.special), dtype=np.int32)
+
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
+        ids = [self.tokens[view][row] for row, view in zip(rows, views, strict=True)]
+        if rng is not None and self.drop:
+            ids = [self._thinned(one, rng) for one in ids]
+        return padded(ids, self.padding)
+
+    def _thinned(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+        keep = (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
+        return ids[keep]
+
+
+class VectorSource:
+    """Rows of vectors that were computed once, (V, N, H)."""
+
+    def __init__(self, views: Sequence[Tensor]) -> None:
+        self.vectors = torch.stack(list(views))
+        self.lengths = np.ones(self.vectors.shape[1], dtype=np.int64)
+
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
+        return (self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))],)
+
+
+def padded(ids: Sequence[np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
+    """Token ids and mask as rectangles, (N, T) each."""
+    width = max(1, max(len(one) for one in ids))
+    table = np.full((len(ids), width), padding, dtype=np.int64)
+    mask = np.zeros((len(ids), width), dtype=np.int64)
+    for i, one in enumerate(ids):
+        table[i, : len(one)] = one
+        mask[i, : len(one)] = 1
+    return torch.from_numpy(table), torch.from_numpy(mask)

@@ -1,0 +1,94 @@
+"""Frozen vectors: each text is encoded once and kept on disk by its content."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import uuid
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from halflabel.model.encoder import Encoder
+from halflabel.model.network import half_precision
+from halflabel.model.source import padded
+
+SHARD = 2048  # texts per file on disk: what a kill can cost
+BATCH = 32  # small batches of similar length are fastest on a CPU
+
+Progress = Callable[[int, int], None]
+
+
+def encode(encoder: Encoder, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+    """Vectors of texts, (N, H) float32, in batches of similar length."""
+    tokens = encoder.tokens(texts)
+    vectors = np.empty((len(texts), encoder.width), dtype=np.float32)
+    device = next(encoder.parameters()).device
+    order = np.argsort([-len(ids) for ids in tokens], kind="stable")
+    encoder.eval()
+    with torch.inference_mode(), half_precision(device):
+        for start in range(0, len(order), BATCH):
+            rows = order[start : start + BATCH]
+            inputs = [x.to(device) for x in padded([tokens[i] for i in rows], encoder.padding)]
+            vectors[rows] = encoder(*inputs).float().cpu().numpy()
+            if progress:
+                progress(min(start + BATCH, len(order)), len(order))
+    return vectors
+
+
+class VectorStore:
+    """Vectors of one encoder in a folder of small safetensors files, found by the hash of the text."""
+
+    def __init__(self, folder: Path, encoder: Encoder) -> None:
+        self.folder = folder / encoder.fingerprint()
+        self.encoder = encoder
+
+    def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """Vectors of texts, (N, H); those not yet on disk are computed and written, a shard at a time."""
+        keys = [key_of(text) for text in texts]
+        known = self._read(set(keys))
+        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items())
+        for start in range(0, len(missing), SHARD):
+            part = missing[start : start + SHARD]
+            tick = (lambda done, _, at=start: progress(at + done, len(missing))) if progress else None
+            vectors = encode(self.encoder, [text for _, text in part], tick)
+            self._write([key for key, _ in part], vectors)
+            known.update(zip([key for key, _ in part], vectors, strict=True))
+        return np.stack([known[key] for key in keys]) if keys else np.empty((0, self.encoder.width), np.float32)
+
+    def _read(self, wanted: set[bytes]) -> dict[bytes, np.ndarray]:
+        known: dict[bytes, np.ndarray] = {}
+        for file in sorted(self.folder.glob("*.safetensors")):
+            try:
+                shard = load_file(file)
+            except SafetensorError:  # a torn file from a full disk: compute those texts again
+                file.unlink(missing_ok=True)
+                continue
+            for key, vector in zip(shard["keys"], shard["vectors"], strict=True):
+                if (name := key.tobytes()) in wanted:
+                    known[name] = vector
+        return known
+
+    def _write(self, keys: list[bytes], vectors: np.ndarray) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
+        name = hashlib.blake2b(table.tobytes(), digest_size=16).hexdigest()
+        temporary = self.folder / f".{name}-{uuid.uuid4().hex}"
+        save_file({"keys": table, "vectors": vectors}, temporary)
+        os.replace(temporary, self.folder / f"{name}.safetensors")
+
+
+def key_of(text: str) -> bytes:
+    """The content of a text as 16 bytes."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+
+
+def cache_folder() -> Path:
+    """Where vectors and translations are kept: HALFLABEL_CACHE, else the user's cache folder."""
+    named = os.environ.get("HALFLABEL_CACHE")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    return Path(named) if named else Path(base) / "halflabel"

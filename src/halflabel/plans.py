@@ -1,0 +1,58 @@
+"""The plans: how long and how fast, on a GPU as in the paper, on a laptop, or on frozen vectors."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from halflabel.types import BadInput, Plan
+
+PLANS: dict[str, Plan] = {
+    # Sec. IV-A: 50 epochs of 1000 steps, 4 + 8 texts, AdamW at 1e-5 and 1e-3, EMA 0.999, 256 tokens.
+    "paper": Plan(
+        name="paper", frozen=False, encoder="bert-base-uncased", epochs=50, epoch_steps=1000, warmup=0,
+        labelled_batch=4, unlabelled_batch=8, encoder_rate=1e-5, head_rate=1e-3, schedule="constant", ema=0.999,
+        max_tokens=256, survey=10_000, minutes=float("inf"),
+    ),
+    "laptop": Plan(
+        name="laptop", frozen=False, encoder="minilm", epochs=8, epoch_steps=100, warmup=100,
+        labelled_batch=4, unlabelled_batch=16, encoder_rate=5e-5, head_rate=1e-3, schedule="linear", ema=0.98,
+        max_tokens=256, survey=1000, minutes=15.0,
+    ),
+    "frozen": Plan(
+        name="frozen", frozen=True, encoder="minilm", epochs=10, epoch_steps=100, warmup=300,
+        labelled_batch=16, unlabelled_batch=64, encoder_rate=0.0, head_rate=1e-3, schedule="constant", ema=0.99,
+        max_tokens=256, survey=1_000_000, minutes=float("inf"),
+    ),
+}
+
+_LIMITS: dict[str, tuple[float, float]] = {
+    "epochs": (1, 1e6), "epoch_steps": (1, 1e9), "warmup": (0, 1e9), "labelled_batch": (1, 1e6),
+    "unlabelled_batch": (1, 1e6), "encoder_rate": (0.0, 1.0), "head_rate": (0.0, 1.0), "ema": (0.0, 0.999999),
+    "max_tokens": (4, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
+}
+
+
+def plan_named(name: str, **changes: Any) -> Plan:
+    """The plan of that name, with some of its fields changed."""
+    if name not in PLANS:
+        raise BadInput(f"There is no plan '{name}'; choose one of {', '.join(PLANS)}.")
+    for key, value in changes.items():
+        _check(key, value)
+    return replace(PLANS[name], **changes)
+
+
+def adjustable() -> list[str]:
+    """Names of the fields that `--set` may change."""
+    return [f.name for f in fields(Plan) if f.name in _LIMITS or f.name == "schedule"]
+
+
+def _check(key: str, value: Any) -> None:
+    if key == "schedule":
+        if value not in ("constant", "linear"):
+            raise BadInput(f"schedule={value} is not known; give constant or linear.")
+        return
+    low, high = _LIMITS[key]
+    whole = isinstance(getattr(PLANS["paper"], key), int)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high or (whole and value != int(value)):
+        raise BadInput(f"{key}={value} is out of range; give a {'whole ' if whole else ''}number from {low:g} to {high:g}.")

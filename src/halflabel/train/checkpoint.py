@@ -1,0 +1,155 @@
+"""Runs on disk: safetensors and JSON, written beside and renamed, never a pickle."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from halflabel.types import BadInput
+
+State = dict[str, Tensor]
+PREFIX = "checkpoint-"
+
+
+def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
+    """Lets `fill` write into a new folder beside, and gives it its name only when it is complete."""
+    temporary = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
+    try:
+        temporary.mkdir(parents=True)
+        fill(temporary)
+        for file in temporary.rglob("*"):
+            _sync(file)
+        os.replace(temporary, folder)
+        _sync(folder.parent)
+    except OSError as error:
+        raise BadInput(f"{folder} could not be written ({error.strerror or error}); "
+                       "free some space or choose another place.") from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_text(file: Path, text: str) -> None:
+    """Replaces a file as a whole."""
+    temporary = file.parent / f".{file.name}-{uuid.uuid4().hex}"
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        _sync(temporary)
+        os.replace(temporary, file)
+    except OSError as error:
+        raise BadInput(f"{file} could not be written ({error.strerror or error}); "
+                       "free some space or choose another place.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_tensors(file: Path, tensors: State) -> None:
+    """Replaces a safetensors file as a whole."""
+    temporary = file.parent / f".{file.name}-{uuid.uuid4().hex}"
+    try:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        _sync(temporary)
+        os.replace(temporary, file)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{file} could not be written ({error}); free some space or choose another place.") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_tensors(file: Path) -> State:
+    """The tensors of a safetensors file."""
+    try:
+        return load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise BadInput(f"{file} is not a whole safetensors file ({error}); train or copy it again.") from error
+
+
+class Keeper:
+    """Keeps a run: its metrics always, its latest checkpoint, its best model so far."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def log(self, line: dict[str, Any]) -> None:
+        with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+    def checkpoint(self, step: int, tensors: State, notes: dict[str, Any]) -> None:
+        """Writes a checkpoint and only then removes the older ones."""
+        def fill(folder: Path) -> None:
+            write_tensors(folder / "state.safetensors", tensors)
+            (folder / "state.json").write_text(json.dumps(notes), encoding="utf-8")
+
+        new = self.folder / f"{PREFIX}{step:08d}"
+        if not new.exists():
+            write_folder(new, fill)
+        for old in self.folder.glob(f"{PREFIX}*"):
+            if old != new:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def latest(self) -> tuple[State, dict[str, Any]] | None:
+        """The newest checkpoint, if there is one; lines logged after it are taken back."""
+        found = sorted(self.folder.glob(f"{PREFIX}*"))
+        if not found:
+            return None
+        notes = json.loads((found[-1] / "state.json").read_text(encoding="utf-8"))
+        self._rewind(notes["step"])
+        return read_tensors(found[-1] / "state.safetensors"), notes
+
+    def _rewind(self, step: int) -> None:
+        file = self.folder / "metrics.jsonl"
+        if file.exists():
+            lines = [line for line in file.read_text(encoding="utf-8").splitlines() if _before(line, step)]
+            write_text(file, "".join(line + "\n" for line in lines))
+
+    def model(self, tensors: State) -> None:
+        """The best model so far."""
+        write_tensors(self.folder / "model.safetensors", tensors)
+
+    def finish(self) -> None:
+        """The run is over: its checkpoints are no longer needed."""
+        for old in self.folder.glob(f"{PREFIX}*"):
+            shutil.rmtree(old, ignore_errors=True)
+
+
+class Memory:
+    """Keeps nothing on disk: for `fit` without a folder."""
+
+    def log(self, line: dict[str, Any]) -> None:
+        """Nothing is written."""
+
+    def checkpoint(self, step: int, tensors: State, notes: dict[str, Any]) -> None:
+        """Nothing is written."""
+
+    def latest(self) -> None:
+        """There is never anything to go on from."""
+
+    def model(self, tensors: State) -> None:
+        """Nothing is written."""
+
+    def finish(self) -> None:
+        """Nothing is left behind."""
+
+
+def _before(line: str, step: int) -> bool:
+    """Whether a log line is whole and belongs to the steps before `step`."""
+    try:
+        return bool(json.loads(line)["step"] < step)
+    except (ValueError, KeyError):
+        return False
+
+
+def _sync(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,60 @@
+"""Watches the pseudo-labels: who got which label when, and whether they collapse to few classes."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halflabel.metrics import collapsed
+from halflabel.parts.pseudo import Target
+from halflabel.train.checkpoint import State
+
+RETRIES = 2  # restarts with half the weight of the pool; after that the labels alone decide
+
+
+class Guard(nn.Module):
+    """All that is remembered of the pool during a run, as buffers, so that a checkpoint holds it."""
+
+    def __init__(self, labels: int, unlabelled: int) -> None:
+        super().__init__()
+        self.register_buffer("label", torch.full((unlabelled,), -1))  # latest pseudo-label of each text
+        self.register_buffer("since", torch.full((unlabelled,), -1))  # step at which it was first accepted
+        self.register_buffer("trust", torch.ones(()))  # factor on the weight of the pool
+        self.register_buffer("collapses", torch.zeros((), dtype=torch.long))
+        self.register_buffer("reference", torch.zeros(labels))  # class shares that labels alone give
+
+    label: Tensor
+    since: Tensor
+    trust: Tensor
+    collapses: Tensor
+    reference: Tensor
+
+    def record(self, rows: np.ndarray, target: Target, step: int) -> None:
+        """Notes what the rows of a step were taken to be."""
+        accepted = torch.from_numpy(rows)[target.weight.cpu() > 0]
+        self.label[accepted] = target.y.argmax(dim=1).cpu()[target.weight.cpu() > 0]
+        fresh = accepted[self.since[accepted] < 0]
+        self.since[fresh] = step
+
+    def refer(self, shares: np.ndarray) -> None:
+        """Sets the class shares against which a collapse is judged."""
+        self.reference.copy_(torch.from_numpy(shares))
+
+    def collapsed(self, shares: np.ndarray) -> bool:
+        """Whether the class shares have fallen in on few classes since the reference."""
+        return collapsed(shares, self.reference.double().numpy())
+
+    def recover(self) -> str:
+        """Trusts the pool less; says what happened."""
+        self.collapses += 1
+        if int(self.collapses) > RETRIES:
+            self.trust.zero_()
+            return "pseudo-labels collapsed to few classes again; going on with the labelled texts alone"
+        self.trust *= 0.5
+        return "pseudo-labels collapsed to few classes; starting again from the labelled texts, trusting the pool half as much"
+
+
+def snapshot(module: nn.Module) -> State:
+    """A copy of a module's state."""
+    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}

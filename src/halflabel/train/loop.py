@@ -1,0 +1,261 @@
+"""The loop: warm-up on labelled texts, then epochs of self-training; any step can be the last before a kill."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halflabel.data.batches import Batches
+from halflabel.train.checkpoint import State
+from halflabel.train.ema import Average
+from halflabel.train.guard import Guard, snapshot
+from halflabel.train.objective import Draw, Objective, Problem, Step
+from halflabel.train.survey import describe, survey
+from halflabel.types import Plan
+
+Report = Callable[[dict[str, Any]], None]
+CHECKPOINT_SECONDS = 60.0
+
+
+class Interrupted(Exception):
+    """The run was asked to stop and has been saved; it can go on from there."""
+
+
+class Kept(Protocol):
+    """Where a run is kept: `Keeper` on disk, `Memory` nowhere."""
+
+    def log(self, line: dict[str, Any]) -> None: ...
+    def checkpoint(self, step: int, tensors: State, notes: dict[str, Any]) -> None: ...
+    def latest(self) -> tuple[State, dict[str, Any]] | None: ...
+    def model(self, tensors: State) -> None: ...
+    def finish(self) -> None: ...
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run ends with; the objective itself holds the weights."""
+
+    guard: Guard
+    why: str
+    notices: tuple[str, ...]
+    score: float | None  # on the dev texts, of the model that was kept
+
+
+def train(objective: Objective, problem: Problem, plan: Plan, *, seed: int, keeper: Kept, report: Report,
+          judge: Callable[[], float] | None = None) -> Outcome:
+    """Trains the objective in place and leaves the averaged (with a judge: the best) weights in it."""
+    run = Run(objective, problem, plan, seed)
+    if (kept := keeper.latest()) is not None:
+        run.load(*kept)
+    saved = time.monotonic()
+    with stop_requested() as stop:
+        while run.step < plan.steps:
+            if run.at_epoch_start:
+                run.begin_epoch(keeper, report, judge)
+            step = run.learn()
+            report(run.progress(step))
+            if stop.is_set() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                keeper.checkpoint(run.step, run.tensors(), run.notes())
+                saved = time.monotonic()
+            if stop.is_set():
+                raise Interrupted(f"stopped after step {run.step} of {plan.steps}")
+    return run.end(keeper, report, judge)
+
+
+class Run:
+    """Everything that changes while a run goes on, and the moves that change it."""
+
+    def __init__(self, objective: Objective, problem: Problem, plan: Plan, seed: int) -> None:
+        self.objective, self.problem, self.plan, self.seed = objective, problem, plan, seed
+        self.step = 0
+        self.uses_pool = problem.unlabelled > 0 and objective.method.uses_pool
+        self.average = Average(objective.network, plan.ema)
+        self.optimizer = make_optimizer(objective, plan)
+        self.guard = Guard(problem.y.shape[1], problem.unlabelled)
+        self.start = snapshot(objective)
+        self.best: State = {}
+        self.score: float | None = None
+        self.notices: list[str] = []
+        lengths = problem.source.lengths
+        size = plan.unlabelled_batch if self.uses_pool else 0
+        self.labelled = Batches(lengths[: problem.labelled], plan.labelled_batch, seed=seed, stream=1)
+        self.unlabelled = Batches(lengths[problem.labelled :], size, seed=seed, stream=2)
+        limit = min(plan.survey, problem.unlabelled)
+        rng = np.random.default_rng([seed, 3])
+        self.sample = np.sort(rng.permutation(problem.unlabelled)[:limit]) if self.uses_pool else np.empty(0, np.int64)
+
+    @property
+    def at_epoch_start(self) -> bool:
+        since = self.step - self.plan.warmup
+        return since >= 0 and since % self.plan.epoch_steps == 0
+
+    @property
+    def epoch(self) -> int:
+        return (self.step - self.plan.warmup) // self.plan.epoch_steps
+
+    def begin_epoch(self, keeper: Kept, report: Report, judge: Callable[[], float] | None) -> None:
+        """Looks at all texts, refits the statistics (Eqs. 6-8), watches for collapse, keeps the best model."""
+        if self.step == self.plan.warmup > 0:
+            self.average.reset(self.objective.network)
+        if self.step == self.plan.warmup:
+            self.start = snapshot(self.objective)
+        line: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "trust": float(self.guard.trust)}
+        seen = survey(self.objective, self.problem, self.sample)
+        if len(self.sample):
+            if self.step == self.plan.warmup:
+                prior = self.problem.y.mean(dim=0).double().cpu().numpy()
+                self.guard.refer(seen.shares() if self.plan.warmup else prior)
+            elif self.guard.collapsed(seen.shares()):
+                line["notice"] = self.restart()
+                seen = survey(self.objective, self.problem, self.sample)
+        if self.step > 0:
+            self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
+        line |= describe(seen, self.problem) | self.objective.network.angles.report()
+        if self.step > 0:
+            line |= self.keep(keeper, judge)
+        keeper.log(line)
+        report(line)
+
+    def restart(self) -> str:
+        """Goes back to what the labelled texts alone gave, and trusts the pool less."""
+        self.objective.load_state_dict(self.start)
+        self.average.reset(self.objective.network)
+        self.optimizer = make_optimizer(self.objective, self.plan)
+        notice = self.guard.recover()
+        self.notices.append(f"step {self.step}: {notice}")
+        return notice
+
+    def keep(self, keeper: Kept, judge: Callable[[], float] | None) -> dict[str, float]:
+        """Writes the averaged model, or with a judge the best so far by its score."""
+        with self.average.applied(self.objective.network):
+            score = judge() if judge else None
+            if score is None or self.score is None or score > self.score:
+                self.score = score
+                self.best = snapshot(self.objective.network) if judge else {}
+                keeper.model(self.objective.network.state_dict())
+        return {"dev": score} if score is not None else {}
+
+    def learn(self) -> Step:
+        """One step of gradient descent; its randomness is a function of seed and step alone."""
+        rates(self.optimizer, self.plan, self.step)
+        torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
+        self.objective.train()
+        warm = self.step < self.plan.warmup or float(self.guard.trust) == 0.0
+        draw = Draw(self.labelled.rows(self.step),
+                    np.empty(0, dtype=np.int64) if warm else self.unlabelled.rows(self.step - self.plan.warmup),
+                    np.random.default_rng([self.seed, 4, self.step]))
+        done = (self.step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
+        step: Step = self.objective(self.problem, draw, self.objective.method.weight(done) * float(self.guard.trust))
+        self.optimizer.zero_grad(set_to_none=True)
+        step.loss.backward()
+        self.optimizer.step()
+        self.average.update(self.objective.network)
+        if step.target is not None:
+            self.guard.record(draw.unlabelled, step.target, self.step)
+        self.step += 1
+        return step
+
+    def end(self, keeper: Kept, report: Report, judge: Callable[[], float] | None) -> Outcome:
+        """The last look: keeps the averaged weights, or the best, or after a collapse those from labels alone."""
+        line: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "trust": float(self.guard.trust), "end": True}
+        line |= self.keep(keeper, judge)
+        self.objective.network.load_state_dict(self.best or self.average.tensors)
+        seen = survey(self.objective, self.problem, self.sample)
+        why = "all steps done"
+        if len(self.sample) and self.guard.collapsed(seen.shares()) and not self.best:
+            line["notice"] = why = "pseudo-labels collapsed at the end; kept the model from the labelled texts alone"
+            self.notices.append(f"step {self.step}: {why}")
+            self.objective.load_state_dict(self.start)
+            keeper.model(self.objective.network.state_dict())
+            seen = survey(self.objective, self.problem, self.sample)
+        line |= describe(seen, self.problem) | self.objective.network.angles.report()
+        keeper.log(line)
+        report(line)
+        self.objective.eval()
+        return Outcome(self.guard, why, tuple(self.notices), self.score)
+
+    def progress(self, step: Step) -> dict[str, Any]:
+        """What the progress bar shows."""
+        accepted = float((step.target.weight > 0).float().mean()) if step.target is not None else None
+        return {"step": self.step, "steps": self.plan.steps, "loss": float(step.loss.detach()), "accepted": accepted}
+
+    def tensors(self) -> State:
+        """All state as named tensors."""
+        parts = {"objective": self.objective.state_dict(), "average": self.average.tensors,
+                 "guard": self.guard.state_dict(), "start": self.start, "best": self.best,
+                 "moments": moments(self.optimizer, self.objective)}
+        return {f"{part}/{name}": tensor.detach().clone() for part, state in parts.items() for name, tensor in state.items()}
+
+    def notes(self) -> dict[str, Any]:
+        return {"step": self.step, "score": self.score, "notices": self.notices}
+
+    def load(self, tensors: State, notes: dict[str, Any]) -> None:
+        """Goes on exactly where `tensors` and `notes` were taken."""
+        part = {name: {} for name in ("objective", "average", "guard", "start", "best", "moments")}
+        for name, tensor in tensors.items():
+            where, rest = name.split("/", 1)
+            part[where][rest] = tensor
+        self.objective.load_state_dict(part["objective"])
+        self.guard.load_state_dict(part["guard"])
+        self.average.tensors, self.start, self.best = part["average"], part["start"], part["best"]
+        load_moments(self.optimizer, self.objective, part["moments"])
+        self.step, self.score, self.notices = notes["step"], notes["score"], list(notes["notices"])
+
+
+def make_optimizer(objective: Objective, plan: Plan) -> torch.optim.AdamW:
+    """AdamW with a rate each for encoder and classifier, no weight decay (Sec. IV-A and its lineage)."""
+    encoder = list(objective.network.encoder.parameters())
+    own = {id(p) for p in encoder}
+    rest = [p for p in objective.parameters() if id(p) not in own]
+    groups = [{"params": rest, "lr": plan.head_rate, "peak": plan.head_rate}]
+    if encoder:
+        groups.append({"params": encoder, "lr": plan.encoder_rate, "peak": plan.encoder_rate})
+    return torch.optim.AdamW(groups, eps=1e-6, weight_decay=0.0, foreach=True)
+
+
+def rates(optimizer: torch.optim.AdamW, plan: Plan, step: int) -> None:
+    """Sets the learning rates of a step: constant, or up over a twentieth of the run and down to zero."""
+    share = 1.0
+    if plan.schedule == "linear":
+        rise = max(1, plan.steps // 20)
+        share = min((step + 1) / rise, (plan.steps - step) / max(1, plan.steps - rise))
+    for group in optimizer.param_groups:
+        group["lr"] = group["peak"] * share
+
+
+def moments(optimizer: torch.optim.AdamW, objective: nn.Module) -> State:
+    """The optimizer's memory under the parameters' names."""
+    return {f"{key}/{name}": value for name, p in objective.named_parameters()
+            for key, value in optimizer.state.get(p, {}).items()}
+
+
+def load_moments(optimizer: torch.optim.AdamW, objective: nn.Module, tensors: State) -> None:
+    """Gives the optimizer its memory back."""
+    named: dict[str, Tensor] = dict(objective.named_parameters())
+    for place, tensor in tensors.items():
+        key, name = place.split("/", 1)
+        optimizer.state[named[name]][key] = tensor
+
+
+@contextmanager
+def stop_requested() -> Iterator[threading.Event]:
+    """Turns Ctrl-C and a polite kill into a request that is heard between two steps."""
+    stop = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    old = {sign: signal.signal(sign, lambda *_: stop.set()) for sign in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield stop
+    finally:
+        for sign, handler in old.items():
+            signal.signal(sign, handler)

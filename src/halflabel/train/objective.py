@@ -1,0 +1,119 @@
+"""The objective of Eqs. 11 and 14: labelled loss + weight * unlabelled loss + penalty."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halflabel.equations import probabilities
+from halflabel.model.angles import Unbalanced
+from halflabel.model.encoder import Encoder
+from halflabel.model.network import Frozen, Network, Output
+from halflabel.model.source import Source
+from halflabel.parts.losses import Loss
+from halflabel.parts.penalty import NoPenalty
+from halflabel.parts.pseudo import NoPseudo, Target
+from halflabel.parts.weight import Weight, constant
+
+
+@dataclass(frozen=True, eq=False)
+class SelfTraining:
+    """A method: which parts it is made of. Variants are `dataclasses.replace` calls."""
+
+    head: nn.Module
+    loss: Loss
+    angles: nn.Module = field(default_factory=Unbalanced)
+    pseudo: nn.Module = field(default_factory=NoPseudo)
+    penalty: nn.Module = field(default_factory=NoPenalty)
+    weight: Weight = constant(1.0)
+    strong_views: bool = False  # unlabelled texts learn on an edited view, and are labelled on the original
+
+    @property
+    def uses_pool(self) -> bool:
+        return bool(self.pseudo.learns_from_pool)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """What is learnt from: rows 0..N_l-1 of the source are labelled, the N_u after them are not."""
+
+    source: Source
+    y: Tensor  # (N_l, K)
+    unlabelled: int
+    views: int = 1  # how many views each text has; view 0 is the text itself
+    truth: Tensor | None = None  # (N_u,) columns, for measuring alone
+
+    @property
+    def labelled(self) -> int:
+        return len(self.y)
+
+
+class Draw(NamedTuple):
+    """The rows of one step and its randomness."""
+
+    labelled: np.ndarray
+    unlabelled: np.ndarray  # counted from 0 within the pool; empty during warm-up
+    rng: np.random.Generator
+
+
+class Step(NamedTuple):
+    """What one step of training came to."""
+
+    loss: Tensor
+    labelled: float
+    unlabelled: float
+    target: Target | None  # what the unlabelled rows were taken to be
+
+
+class Objective(nn.Module):
+    """Network and parts as one module: its state is all that learning changes."""
+
+    def __init__(self, encoder: Encoder | Frozen, method: SelfTraining) -> None:
+        super().__init__()
+        self.network = Network(encoder, method.head, method.angles)
+        self.pseudo, self.penalty = method.pseudo, method.penalty
+        self.method = method
+
+    def forward(self, problem: Problem, draw: Draw, weight: float) -> Step:
+        y = problem.y[torch.from_numpy(draw.labelled)]
+        if not len(draw.unlabelled):
+            scores = self._scores(problem, draw.labelled, np.zeros_like(draw.labelled), draw.rng).scores
+            loss = self.method.loss(scores, y).mean()
+            return Step(loss + self.penalty(scores), float(loss.detach()), 0.0, None)
+
+        pool = problem.labelled + draw.unlabelled
+        target = self._targets(problem, pool)
+        views = np.concatenate([np.zeros_like(draw.labelled), self._strong(problem, draw)])
+        scores = self._scores(problem, np.concatenate([draw.labelled, pool]), views, draw.rng).scores
+        labelled = self.method.loss(scores[: len(y)], y).mean()
+        unlabelled = (target.weight * self.method.loss(scores[len(y) :], target.y)).mean()
+        loss = labelled + weight * unlabelled + self.penalty(scores)
+        return Step(loss, float(labelled.detach()), float(unlabelled.detach()), target)
+
+    @torch.no_grad()
+    def _targets(self, problem: Problem, rows: np.ndarray) -> Target:
+        """Pseudo-labels from the fixed copy of the current weights (Sec. III-A), on the texts themselves."""
+        p = probabilities(self._scores(problem, rows, np.zeros_like(rows), None).scores)
+        self.pseudo.update(p)
+        target: Target = self.pseudo(p)
+        return target
+
+    def _strong(self, problem: Problem, draw: Draw) -> np.ndarray:
+        """The view that each unlabelled text is learnt on: one of the strong ones, if the method wants them."""
+        if not self.method.strong_views or problem.views < 2:
+            return np.zeros_like(draw.unlabelled)
+        return draw.rng.integers(1, problem.views, len(draw.unlabelled))
+
+    def _scores(self, problem: Problem, rows: np.ndarray, views: np.ndarray,
+                rng: np.random.Generator | None) -> Output:
+        device = self.device
+        output: Output = self.network(*(x.to(device) for x in problem.source(rows, views, rng)))
+        return output
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.network.head.parameters()).device

@@ -1,0 +1,171 @@
+"""From corpora to a trained model: puts encoder, views, method and plan together and runs the loop."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from halflabel.data.augment import WordEdits
+from halflabel.data.labels import Classes
+from halflabel.fitted import Fitted, write_description
+from halflabel.methods import find
+from halflabel.metrics import multi_class
+from halflabel.model.encoder import Encoder, load_encoder
+from halflabel.model.network import Frozen
+from halflabel.model.source import Source, TokenSource, VectorSource
+from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
+from halflabel.train.loop import Outcome, Report, train
+from halflabel.train.objective import Objective, Problem, SelfTraining
+from halflabel.train.pace import fitted_to_minutes
+from halflabel.types import BadInput, Corpus, Plan, Shape
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All choices of a run that are not texts."""
+
+    method: str
+    plan: Plan
+    encoder: str
+    seed: int
+    hyper: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"method": self.method, "plan": asdict(self.plan), "encoder": self.encoder, "seed": self.seed,
+                "hyper": self.hyper}
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model and how its run went."""
+
+    model: Fitted
+    outcome: Outcome
+
+
+def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
+          truth: list[Any] | None = None, folder: Path | None = None, resume: bool = False,
+          report: Report = lambda line: None) -> Trained:
+    """Trains a method on labelled texts and a pool of unlabelled ones."""
+    classes = Classes.of(labelled.labels)
+    method = find(settings.method)
+    began = time.monotonic()
+    encoder = load_encoder(settings.encoder, settings.plan.max_tokens)
+    shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
+    torch.manual_seed(settings.seed)
+    recipe = method(shape, **settings.hyper)
+    objective = Objective(Frozen() if settings.plan.frozen else encoder, recipe)
+    source, views = make_source(encoder, labelled, pool, recipe, settings, report)
+    y = torch.from_numpy(classes.matrix(labelled.labels))
+    problem = Problem(source, y, len(pool), views, _truth(truth, classes))
+
+    keeper: Keeper | Memory = Memory()
+    plan = settings.plan
+    if folder is not None:
+        run = open_run(folder, settings, fingerprint(labelled, pool), resume)
+        plan = Plan(**run["plan"]) if run else fitted_to_minutes(plan, objective, problem, settings.seed)
+        keeper = Keeper(folder)
+    else:
+        plan = fitted_to_minutes(plan, objective, problem, settings.seed)
+    facts = {"encoder": settings.encoder, "plan": asdict(plan), "seed": settings.seed, "versions": versions(),
+             "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": fingerprint(labelled, pool)}}
+    model = Fitted(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
+    if folder is not None:
+        prepare_folder(folder, model, plan, settings)
+    judge = make_judge(model, dev, classes) if dev is not None else None
+    outcome = train(objective, problem, plan, seed=settings.seed, keeper=keeper, report=report, judge=judge)
+    facts["run"] = {"why": outcome.why, "notices": list(outcome.notices), "dev": outcome.score,
+                    "seconds": round(time.monotonic() - began, 1)}
+    if folder is not None:
+        write_text(folder / "config.json", json.dumps(model.description(), indent=1, ensure_ascii=False))
+    keeper.finish()
+    return Trained(model, outcome)
+
+
+def make_source(encoder: Encoder, labelled: Corpus, pool: Corpus, recipe: SelfTraining, settings: Settings,
+                report: Report) -> tuple[Source, int]:
+    """Token ids or frozen vectors of all texts, labelled first, in as many views as the method wants."""
+    texts = [labelled.texts + pool.texts]
+    if recipe.strong_views and len(pool):
+        texts += [labelled.texts + view for view in strong_views(pool, settings.seed)]
+    if not settings.plan.frozen:
+        return TokenSource(encoder, texts), len(texts)
+    store = VectorStore(cache_folder() / "vectors", encoder)
+    vectors = [torch.from_numpy(store(view, lambda done, total: report({"encoded": done, "texts": total})))
+               for view in texts]
+    return VectorSource(vectors), len(texts)
+
+
+def strong_views(pool: Corpus, seed: int) -> list[list[str]]:
+    """The views that came with the pool, else one made by word edits."""
+    if pool.views:
+        return [list(column) for column in zip(*pool.views, strict=True)]
+    return [WordEdits.fit(pool.texts, seed=seed).views(pool.texts, seed)]
+
+
+def make_judge(model: Fitted, dev: Corpus, classes: Classes) -> Callable[[], float]:
+    """Scores the model, as it stands, on the dev texts by micro F1."""
+    truth = classes.matrix(dev.labels).argmax(axis=1)
+
+    def judge() -> float:
+        return float(multi_class(truth, model.scores(dev.texts).argmax(axis=1), classes.names)["micro_f1"])
+    return judge
+
+
+def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict[str, Any] | None:
+    """What an earlier run in this folder was; None when a new one begins."""
+    file = folder / "run.json"
+    if not resume:
+        if folder.exists() and any(folder.iterdir()):
+            raise BadInput(f"{folder} is not empty; choose another --out, or go on with --resume.")
+        folder.mkdir(parents=True, exist_ok=True)
+        return None
+    if not file.is_file():
+        raise BadInput(f"{folder} holds no run to go on with (there is no run.json in it); leave out --resume.")
+    run: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    if run["settings"] != json.loads(json.dumps(settings.to_json())) or run["texts"] != texts:
+        raise BadInput(f"{folder} holds a run with other texts or settings; give the same ones, or choose another --out.")
+    return run
+
+
+def prepare_folder(folder: Path, model: Fitted, plan: Plan, settings: Settings) -> None:
+    """Writes what does not change during a run; run.json last, so that its presence means the rest is there."""
+    if (folder / "run.json").is_file():
+        return
+    write_description(folder, model.encoder, model.description())
+    if plan.frozen:
+        write_tensors(folder / "encoder.safetensors", dict(model.encoder.state_dict()))
+    run = {"settings": settings.to_json(), "plan": asdict(plan), "texts": model.facts["texts"]["fingerprint"]}
+    write_text(folder / "run.json", json.dumps(run, indent=1))
+
+
+def fingerprint(labelled: Corpus, pool: Corpus) -> str:
+    """A hash of all texts and labels, in order."""
+    digest = hashlib.blake2b(digest_size=16)
+    for corpus in (labelled, pool):
+        digest.update(f"{len(corpus)}\n".encode())
+        for text, label in zip(corpus.texts, corpus.labels, strict=True):
+            digest.update(f"{label!r}\t{text}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """What the run ran on."""
+    import transformers
+
+    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
+            "transformers": transformers.__version__, "machine": platform.machine()}
+
+
+def _truth(truth: list[Any] | None, classes: Classes) -> torch.Tensor | None:
+    return None if truth is None else torch.from_numpy(classes.matrix(truth).argmax(axis=1))

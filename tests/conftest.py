@@ -1,0 +1,67 @@
+"""Tiny parts built in memory: no network, no downloads, seconds."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import pytest  # noqa: E402
+import torch  # noqa: E402
+
+torch.set_num_threads(1)
+
+TOPICS = {
+    "sport": "match team goal player coach league win season stadium referee striker keeper",
+    "food": "bread soup oven recipe salt butter dinner kitchen pepper onion sauce flour",
+    "money": "bank loan share market price profit budget tax invoice credit fund dollar",
+}
+FILLER = "the a of and to in is was it for on with as at by from that this be are"
+
+
+def tiny_texts(per_class: int, seed: int = 0) -> tuple[list[str], list[str]]:
+    """Different short texts of three topics, in a fixed shuffled order."""
+    import random
+
+    rng = random.Random(seed)
+    texts, labels, seen = [], [], set()
+    while len(texts) < per_class * len(TOPICS):
+        topic = sorted(TOPICS)[len(texts) % len(TOPICS)]
+        words = rng.choices(TOPICS[topic].split(), k=rng.randint(3, 7)) + rng.choices(FILLER.split(), k=rng.randint(2, 8))
+        rng.shuffle(words)
+        text = " ".join(words)
+        if text not in seen:
+            seen.add(text)
+            texts.append(text)
+            labels.append(topic)
+    return texts, labels
+
+
+@pytest.fixture(scope="session")
+def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a two-layer BERT of width 32 and a word-level vocabulary."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    words = sorted({w for text in [*TOPICS.values(), FILLER] for w in text.split()})
+    vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    folder = tmp_path_factory.mktemp("tiny-encoder")
+    PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
+                            sep_token="[SEP]", mask_token="[MASK]").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+                        intermediate_size=64, max_position_embeddings=64)
+    BertModel(config, add_pooling_layer=False).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Vectors of one test are never seen by another."""
+    monkeypatch.setenv("HALFLABEL_CACHE", str(tmp_path / "cache"))

@@ -1,0 +1,101 @@
+"""What every registered method must do, frozen and fine-tuned."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import tiny_texts
+from halflabel import TextClassifier
+from halflabel.methods import METHODS
+from halflabel.train import loop
+from halflabel.train.checkpoint import Keeper
+
+MULTI_CLASS = sorted(name for name, method in METHODS.items() if method.task == "multi-class")
+SHORT = {"epochs": 3, "epoch_steps": 6, "warmup": 4, "labelled_batch": 4, "unlabelled_batch": 8}
+
+
+def classifier(method: str, plan: str, encoder: str, **changes: object) -> TextClassifier:
+    return TextClassifier(method, encoder, plan, settings=SHORT | changes, minutes=None if plan == "frozen" else 5.0)
+
+
+@pytest.fixture(params=["frozen", "laptop"])
+def plan(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.parametrize("method", MULTI_CLASS)
+class TestContract:
+    def test_probabilities_and_labels(self, method: str, plan: str, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(5)
+        pool, _ = tiny_texts(10, seed=1)
+        clf = classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool)
+        p = clf.predict_proba(pool)
+        assert p.shape == (30, 3) and np.allclose(p.sum(axis=1), 1.0) and (p >= 0).all()
+        assert clf.classes_.tolist() == ["food", "money", "sport"]
+        assert (clf.predict(pool) == clf.classes_[p.argmax(axis=1)]).all()
+
+    def test_same_seed_same_numbers(self, method: str, plan: str, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(4)
+        pool, _ = tiny_texts(8, seed=1)
+        first, second = (classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool) for _ in range(2))
+        assert np.array_equal(first.predict_proba(pool), second.predict_proba(pool))
+
+    def test_saved_and_loaded_is_the_same(self, method: str, plan: str, tiny_encoder: str, tmp_path: Path) -> None:
+        texts, labels = tiny_texts(4)
+        pool, _ = tiny_texts(8, seed=1)
+        clf = classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool)
+        clf.save(tmp_path / "model")
+        again = TextClassifier.load(tmp_path / "model")
+        assert again.classes_.tolist() == clf.classes_.tolist()
+        assert np.array_equal(again.predict_proba(pool), clf.predict_proba(pool))
+        assert not [f for f in (tmp_path / "model").rglob("*") if f.suffix in (".pkl", ".bin", ".pt")]
+
+    def test_stopped_and_resumed_ends_with_the_same_weights(
+            self, method: str, plan: str, tiny_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        texts, labels = tiny_texts(4)
+        pool, _ = tiny_texts(8, seed=1)
+        whole = classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool, folder=tmp_path / "whole")
+        monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+        monkeypatch.setattr(Keeper, "checkpoint", dying_after(Keeper.checkpoint, steps=11))
+        with pytest.raises(Killed):
+            classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool, folder=tmp_path / "killed")
+        monkeypatch.undo()
+        monkeypatch.setenv("HALFLABEL_CACHE", str(tmp_path / "cache"))
+        resumed = classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool,
+                                                             folder=tmp_path / "killed", resume=True)
+        a, b = whole.model_.network.state_dict(), resumed.model_.network.state_dict()
+        assert a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+        assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "killed" / "metrics.jsonl").read_text()
+        assert whole.labeled_iter_.tolist() == resumed.labeled_iter_.tolist()
+
+    def test_labels_keep_their_meaning_in_any_order(self, method: str, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(8)
+        renamed = {"food": "z last", "money": "a first", "sport": "m middle"}
+        clf = classifier(method, "frozen", tiny_encoder, warmup=150).fit(texts, [renamed[name] for name in labels])
+        assert clf.classes_.tolist() == ["a first", "m middle", "z last"]
+        assert clf.score(texts, [renamed[name] for name in labels]) > 0.6
+
+    def test_without_a_pool(self, method: str, plan: str, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(3)
+        clf = classifier(method, plan, tiny_encoder).fit(texts, labels)
+        assert len(clf.predict(texts)) == 9 and clf.labeled_iter_.tolist() == [0] * 9
+
+    def test_fewer_texts_than_a_batch(self, method: str, plan: str, tiny_encoder: str) -> None:
+        clf = classifier(method, plan, tiny_encoder).fit(["goal match", "bread soup"], [1, 0], unlabelled=["team win"])
+        assert clf.predict(["goal"]).dtype.kind == "i"
+
+
+class Killed(Exception):
+    """Stands for SIGKILL at a given step."""
+
+
+def dying_after(checkpoint, steps: int):
+    def dying(self: Keeper, step: int, tensors: dict, notes: dict) -> None:
+        checkpoint(self, step, tensors, notes)
+        if step >= steps:
+            raise Killed
+    return dying

@@ -1,0 +1,186 @@
+"""Good files are read as they were meant."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+import tempfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from halflabel.data.read import clean, read
+from halflabel.types import BadInput, Corpus
+
+UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
+NASTY = st.sampled_from(['"', '""', "\n", "\r\n", "\r", ",", ";", "\t", "|", "\u2028", "\x00", "\ufeff", "😀", "'", "\\"])
+TEXTS = st.lists(st.one_of(UNICODE, st.lists(NASTY, max_size=5).map("".join)), min_size=1, max_size=8)
+SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+NAMES = st.sampled_from(["spam", "ham", "Ümlaut, ja", 'say "no"', "01", "true", "a;b", "[x"])
+
+
+def write(suffix: str, columns: dict[str, list]) -> Path:
+    path = Path(tempfile.mkdtemp()) / f"data{suffix}"
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
+    if suffix == ".parquet":
+        pq.write_table(pa.table(columns), path)
+    elif suffix == ".jsonl":
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    elif suffix == ".json":
+        path.write_text(json.dumps(rows, indent=1, ensure_ascii=False), encoding="utf-8")
+    else:
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            writer = csv.writer(file, delimiter="\t" if suffix == ".tsv" else ",")
+            writer.writerow(columns)
+            writer.writerows(zip(*columns.values(), strict=True))
+    return path
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
+@SETTINGS
+@given(texts=TEXTS, data=st.data())
+def test_what_is_written_is_read_back_equal(suffix: str, texts: list[str], data: st.DataObject) -> None:
+    labels = data.draw(st.lists(NAMES, min_size=len(texts), max_size=len(texts)))
+    if set(labels) == {"[x"}:
+        labels[0] = "spam"
+    corpus = read(write(suffix, {"text": texts, "label": labels}))
+    assert corpus.texts == texts
+    assert corpus.labels == labels
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+@SETTINGS
+@given(texts=TEXTS)
+def test_a_single_column_of_texts_is_read_back_equal(suffix: str, texts: list[str]) -> None:
+    assert read(write(suffix, {"text": texts})).texts == texts
+
+
+def test_quoted_newlines_and_a_byte_order_mark(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes('\ufefftext,label\r\n"one\r\ntwo, ""three""",x\r\nfour,y\r\n'.encode())
+    corpus = read(path)
+    assert corpus == Corpus(['one\r\ntwo, "three"', "four"], ["x", "y"], [], str(path))
+
+
+@pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
+def test_the_delimiter_is_found_by_the_header(tmp_path: Path, delimiter: str) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text(delimiter.join(["label", "text"]) + "\n" + delimiter.join(["x", "well; or, not"[: 4 or None]]))
+    assert read(path) == Corpus(["well"], ["x"], [], str(path))
+
+
+def test_a_cell_of_three_megabytes(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label\n" + "x " * 1_500_000 + ",a\nshort,b\n")
+    assert [len(text) for text in read(path).texts] == [3_000_000, 5]
+
+
+@pytest.mark.parametrize(
+    ("content", "texts", "labels"),
+    [
+        ('{"text": "a", "label": "x"}\n\n{"text": "b"}\n', ["a", "b"], ["x", None]),
+        ('[{"text": "a", "label": 1}]', ["a"], [1]),
+        ("text;label\na;x\n", ["a"], ["x"]),
+        ("just a line\nand, another\n", ["just a line", "and, another"], [None, None]),
+    ],
+)
+def test_standard_input_is_told_apart_by_content(
+    monkeypatch: pytest.MonkeyPatch, content: str, texts: list[str], labels: list
+) -> None:
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content.encode())))
+    assert read("-") == Corpus(texts, labels, [], "standard input")
+
+
+def test_parquet_without_its_suffix_and_typed_columns(tmp_path: Path) -> None:
+    table = pa.table({"text": pa.array(["a", None, "c"]).dictionary_encode(), "labels": [["x", "y"], [], None]})
+    pq.write_table(table, tmp_path / "data")
+    corpus = read(tmp_path / "data")
+    assert (corpus.texts, corpus.labels, corpus.task) == (["a", "", "c"], [("x", "y"), (), None], "multi-label")
+
+
+def test_txt_is_one_text_per_line(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_bytes("text,label\r\n\r\nlast\u2028still".encode())
+    assert read(path).texts == ["text,label", "", "last\u2028still"]
+
+
+def test_json_numbers_become_text_and_half_a_pair_is_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": 5}\n{"text": null}\n{"text": "ab\\ud83d"}\n{"text": "\\ud83d\\ude00"}\n{"x": 1}\n')
+    assert read(path).texts == ["5", "", "ab\ufffd", "😀", ""]
+
+
+@pytest.mark.parametrize(
+    ("header", "text", "label"),
+    [
+        ("Text,LABEL", "Text", "LABEL"),
+        ("id,sentence,category", "sentence", "category"),
+        ("body,text,target,label", "text", "label"),
+        ("title,tags", "title", "tags"),
+        (" text, labels ,class", " text", " labels "),
+        ("review,score", "review", None),
+    ],
+)
+def test_columns_are_found_by_name(tmp_path: Path, header: str, text: str, label: str | None) -> None:
+    path = tmp_path / "a.csv"
+    names = header.split(",")
+    path.write_text(header + "\n" + ",".join(f"<{name}>" for name in names) + "\n")
+    corpus = read(path)
+    assert corpus.texts == [f"<{text}>"]
+    assert corpus.labels == [f"<{label}>" if label else None]
+
+
+def test_flags_override_names(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("text,label,note,mood\na,b,c,d\n")
+    assert read(path, text="note", label="Mood") == Corpus(["c"], ["d"], [], str(path))
+
+
+def test_ready_views_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "aug_10": "k", "aug_0": "b"}\n{"text": "c", "aug_0": "d"}\n')
+    assert read(path).views == [("b", "k"), ("d", "c")]
+
+
+def test_clean_leaves_out_empty_and_duplicate_texts() -> None:
+    corpus = Corpus(["a", " ", "b", "a", "", "b"], ["x", "x", None, "x", None, "y"], source="t.csv")
+    kept, notices = clean(corpus, role="labelled")
+    assert (kept.texts, kept.labels) == (["a", "b"], ["x", "y"])
+    assert notices == ["2 empty texts in t.csv were left out", "2 duplicate texts in t.csv were left out"]
+
+
+def test_clean_leaves_out_conflicts_and_names_the_first() -> None:
+    kept, notices = clean(Corpus(["a", "b", "a", "c", "c"], [1, 2, 3, (1, 2), (2, 1)], source="t"), role="labelled")
+    assert kept.texts == ["b", "c"]
+    assert "2 texts in t were left out because of different labels" in notices[1] and "text 1, 'a'" in notices[1]
+
+
+def test_clean_of_a_pool_keeps_first_occurrences_with_their_views() -> None:
+    corpus = Corpus(["b", "a", "b"], [None] * 3, [("1",), ("2",), ("3",)], "pool")
+    kept, notices = clean(corpus, role="unlabelled")
+    assert (kept.texts, kept.views) == (["b", "a"], [("1",), ("2",)])
+    assert notices == ["1 duplicate text in pool was left out"]
+
+
+def test_clean_of_a_test_part_keeps_duplicates_and_says_nothing_without_reason() -> None:
+    corpus = Corpus(["a", "a"], ["x", "y"])
+    assert clean(corpus, role="test") == (corpus, [])
+    assert clean(Corpus(["a"], [None]), role="unlabelled") == (Corpus(["a"], [None]), [])
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+def test_pandas_style_floats_with_nan_are_whole_numbers(suffix: str) -> None:
+    values = ["1.0", "", "2.0", "-1.0"] if suffix == ".csv" else [1.0, math.nan, 2.0, -1.0]
+    assert read(write(suffix, {"text": list("abcd"), "label": values})).labels == [1, None, 2, None]
+
+
+def test_the_same_column_for_both_is_refused() -> None:
+    with pytest.raises(BadInput, match="data.csv: the column 'text' is named for both"):
+        read(write(".csv", {"text": ["a"]}), label="text")
