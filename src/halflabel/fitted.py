@@ -93,7 +93,8 @@ def load(folder: str | Path) -> Fitted:
     inside = {name.removeprefix("encoder."): t for name, t in tensors.items() if name.startswith("encoder.")}
     encoder = restore_encoder(folder / "encoder", inside or read_tensors(folder / "encoder.safetensors"))
     shape = Shape(**config["shape"])
-    objective = Objective(Frozen() if config["frozen"] else encoder, find(config["method"])(shape, **config["settings"]))
+    recipe = find(config["method"])(shape, **config["settings"])
+    objective = Objective(Frozen() if config["frozen"] else encoder, recipe)
     _load_into(objective.network, tensors, folder)
     facts = {k: v for k, v in config.items() if k not in _OWN}
     return Fitted(encoder, objective.network.eval(), Classes.from_json(config["classes"]), config["method"],

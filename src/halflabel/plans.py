@@ -54,5 +54,7 @@ def _check(key: str, value: Any) -> None:
         return
     low, high = _LIMITS[key]
     whole = isinstance(getattr(PLANS["paper"], key), int)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high or (whole and value != int(value)):
-        raise BadInput(f"{key}={value} is out of range; give a {'whole ' if whole else ''}number from {low:g} to {high:g}.")
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not low <= value <= high or (whole and value != int(value)):
+        kind = "whole number" if whole else "number"
+        raise BadInput(f"{key}={value} is out of range; give a {kind} from {low:g} to {high:g}.")

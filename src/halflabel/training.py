@@ -6,7 +6,7 @@ import hashlib
 import json
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +97,7 @@ def make_source(encoder: Encoder, labelled: Corpus, pool: Corpus, recipe: SelfTr
     """Token ids or frozen vectors of all texts, labelled first, in as many views as the method wants."""
     texts = [labelled.texts + pool.texts]
     if recipe.strong_views and len(pool):
-        texts += [labelled.texts + view for view in strong_views(pool, settings.seed)]
+        texts += [labelled.texts + view for view in strong_views(pool, Classes.of(labelled.labels).names, settings.seed)]
     if not settings.plan.frozen:
         return TokenSource(encoder, texts), len(texts)
     store = VectorStore(cache_folder() / "vectors", encoder)
@@ -106,16 +106,16 @@ def make_source(encoder: Encoder, labelled: Corpus, pool: Corpus, recipe: SelfTr
     return VectorSource(vectors), len(texts)
 
 
-def strong_views(pool: Corpus, seed: int) -> list[list[str]]:
+def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[list[str]]:
     """The views that came with the pool, else one made by word edits."""
     if pool.views:
         return [list(column) for column in zip(*pool.views, strict=True)]
-    return [WordEdits.fit(pool.texts, seed=seed).views(pool.texts, seed)]
+    return [WordEdits.fit(pool.texts, seed=seed, keep=[str(name) for name in names]).views(pool.texts, seed)]
 
 
 def make_judge(model: Fitted, dev: Corpus, classes: Classes) -> Callable[[], float]:
     """Scores the model, as it stands, on the dev texts by micro F1."""
-    truth = classes.matrix(dev.labels).argmax(axis=1)
+    truth = classes.matrix(dev.labels, source=dev.source).argmax(axis=1)
 
     def judge() -> float:
         return float(multi_class(truth, model.scores(dev.texts).argmax(axis=1), classes.names)["micro_f1"])
@@ -134,7 +134,8 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
         raise BadInput(f"{folder} holds no run to go on with (there is no run.json in it); leave out --resume.")
     run: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
     if run["settings"] != json.loads(json.dumps(settings.to_json())) or run["texts"] != texts:
-        raise BadInput(f"{folder} holds a run with other texts or settings; give the same ones, or choose another --out.")
+        raise BadInput(f"{folder} holds a run with other texts or settings; give the same ones, or choose another "
+                       "--out.")
     return run
 
 

@@ -55,7 +55,7 @@ class Corpus:
         return Corpus(self.texts, [None] * len(self.texts), self.views, self.source)
 
     def __add__(self, other: Corpus) -> Corpus:
-        views = self.views + other.views if self.views and other.views else []
+        views = self.views + other.views if bool(self.views) == bool(other.views) else []
         return Corpus(self.texts + other.texts, self.labels + other.labels, views, self.source)
 
 

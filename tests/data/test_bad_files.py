@@ -9,6 +9,8 @@ from types import SimpleNamespace
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from halflabel.data.read import read
 from halflabel.types import BadInput
@@ -26,7 +28,11 @@ CASES = [
     ("short.tsv", b"text\tlabel\na\n", ["line 2", "1 cells"]),
     ("open_quote.csv", b'text,label\na,b\nc,"d\ne,f\n', ["line 3", "never closed"]),
     ("open_quote_first.csv", b'text,label\n"a,b\nc,d\n', ["line 2"]),
-    ("no_header.csv", b"I like it,pos\nI do not,neg\n", ["'I like it', 'pos'", "--text-column", "text,label"]),
+    (
+        "no_header.csv",
+        b"I like it,pos\nI do not,neg\n",
+        ["'I like it', 'pos'", "--text-column", "text,label"],
+    ),
     ("no_text.jsonl", b'{"a": 1, "b": 2}\n', ["'a', 'b'", "--text-column"]),
     ("two_texts.csv", b"body,title,label\na,b,c\n", ["'body', 'title'", "--text-column"]),
     ("twice.csv", b"text,text\na,b\n", ["'text', 'text'", "--text-column"]),
@@ -45,11 +51,27 @@ CASES = [
     ("floats.csv", b"text,label\na,1\nb,0.5\n", ["line 3", "'label'", "0.5", "fraction"]),
     ("floats.jsonl", b'{"text": "a", "label": 0.25}', ["line 1", "0.25"]),
     ("dict.jsonl", b'{"text": "a", "label": {"x": 1}}', ["line 1", "'label'", "a dict"]),
-    ("mixed_kinds.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}', ["line 2", "'x'", "one kind"]),
-    ("mixed_bool.jsonl", b'{"text": "a", "label": 1}\n{"text": "b", "label": true}', ["line 2", "true/false"]),
-    ("mixed_lists.jsonl", b'{"text": "a", "label": "x"}\n{"text": "b", "label": ["x"]}', ["line 2", "mixes lists"]),
+    (
+        "mixed_kinds.jsonl",
+        b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}',
+        ["line 2", "'x'", "one kind"],
+    ),
+    (
+        "mixed_bool.jsonl",
+        b'{"text": "a", "label": 1}\n{"text": "b", "label": true}',
+        ["line 2", "true/false"],
+    ),
+    (
+        "mixed_lists.jsonl",
+        b'{"text": "a", "label": "x"}\n{"text": "b", "label": ["x"]}',
+        ["line 2", "mixes lists"],
+    ),
     ("mixed_lists.csv", b'text,label\na,"[""x""]"\nb,y\n', ["line 3", "'y'", "mixes lists"]),
-    ("null_in_list.jsonl", b'{"text": "a", "labels": ["x", null]}', ["line 1", "'labels'", "None", "take it out"]),
+    (
+        "null_in_list.jsonl",
+        b'{"text": "a", "labels": ["x", null]}',
+        ["line 1", "'labels'", "None", "take it out"],
+    ),
     ("nested_list.jsonl", b'{"text": "a", "labels": [["x"]]}', ["line 1", "a list"]),
     ("half_pair.jsonl", b'{"text": "a", "label": "\\ud800"}', ["line 1", "surrogate"]),
     ("two_marks.csv", b"text,labels\na,x;y\nb,x|y\n", ["line 3", "';' and by '|'"]),
@@ -60,7 +82,9 @@ CASES = [
 
 
 @pytest.mark.parametrize(("name", "content", "said"), CASES, ids=[case[0] for case in CASES])
-def test_a_bad_file_is_named_with_place_and_remedy(tmp_path: Path, name: str, content: bytes, said: list[str]) -> None:
+def test_a_bad_file_is_named_with_place_and_remedy(
+    tmp_path: Path, name: str, content: bytes, said: list[str]
+) -> None:
     path = tmp_path / name
     path.write_bytes(content)
     with pytest.raises(BadInput) as caught:
@@ -78,7 +102,9 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
         read(tmp_path)
 
 
-@pytest.mark.parametrize(("error", "said"), [(PermissionError(13, "no"), "chmod"), (OSError(5, "broken"), "broken")])
+@pytest.mark.parametrize(
+    ("error", "said"), [(PermissionError(13, "no"), "chmod"), (OSError(5, "broken"), "broken")]
+)
 def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str) -> None:
     def refuse(self: Path) -> bytes:
         raise error
@@ -92,7 +118,8 @@ def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: OSEr
 def test_a_flag_for_a_column_that_is_not_there(tmp_path: Path, flag: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,b\n")
-    with pytest.raises(BadInput, match=rf"a.csv has no column 'mood'; its columns are 'text', 'label'.*--{flag}-column"):
+    said = rf"a.csv has no column 'mood'; its columns are 'text', 'label'.*--{flag}-column"
+    with pytest.raises(BadInput, match=said):
         read(path, **{flag: "mood"})
 
 
@@ -109,7 +136,7 @@ def test_a_truncated_parquet_file(tmp_path: Path, keep: float) -> None:
     pq.write_table(pa.table({"text": [f"text {i}" for i in range(500)]}), path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(BadInput, match="a.parquet is not a whole Parquet file"):
+    with pytest.raises(BadInput, match=r"a\.parquet is not a whole Parquet file"):
         read(path)
 
 
@@ -119,7 +146,7 @@ def test_a_parquet_file_with_a_damaged_middle(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4:1000] = b"\xff" * 996
     path.write_bytes(bytes(data))
-    with pytest.raises(BadInput, match="a.parquet, column 'text': damaged"):
+    with pytest.raises(BadInput, match=r"a\.parquet, column 'text': damaged"):
         read(path)
 
 
@@ -140,5 +167,57 @@ def test_parquet_labels_that_are_refused_by_row(tmp_path: Path, column: pa.Array
 
 def test_standard_input_is_named_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b'{"text": "a"}\n{oops')))
-    with pytest.raises(BadInput, match="^standard input, line 2: not valid JSON"):
+    with pytest.raises(BadInput, match=r"^standard input, line 2: not valid JSON"):
         read("-")
+
+
+PIECES = [
+    b"text",
+    b"label",
+    b"labels",
+    b'"',
+    b"\n",
+    b",",
+    b";",
+    b"\t",
+    b"-1",
+    b"NaN",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b":",
+    b"1e999",
+]
+PIECES += [
+    b"\x00",
+    b"\xff",
+    b"0.5",
+    b'["a"]',
+    b"null",
+    b'{"text": "a", "label": 1}\n',
+    b"text,label\na,b\n",
+    b"PAR1",
+]
+SUFFIXES = st.sampled_from([".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ""])
+
+
+@settings(
+    max_examples=300,
+    deadline=None,
+    database=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(suffix=SUFFIXES, content=st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
+def test_whatever_is_in_a_file_it_is_read_or_refused_in_one_sentence(
+    tmp_path: Path, suffix: str, content: bytes
+) -> None:
+    path = tmp_path / f"any{suffix}"
+    path.write_bytes(content)
+    sentence = f"{path} was read"
+    try:
+        read(path)
+    except BadInput as error:
+        sentence = str(error)
+    assert sentence.startswith(str(path))
+    assert "\n" not in sentence

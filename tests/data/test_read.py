@@ -20,14 +20,16 @@ from halflabel.data.read import clean, read
 from halflabel.types import BadInput, Corpus
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)
-NASTY = st.sampled_from(['"', '""', "\n", "\r\n", "\r", ",", ";", "\t", "|", "\u2028", "\x00", "\ufeff", "😀", "'", "\\"])
+MARKS = ['"', '""', "'", "\n", "\r\n", "\r", ",", ";", "\t", "|", "\\", "\u2028", "\x00", "\ufeff", "😀"]
+NASTY = st.sampled_from(MARKS)
 TEXTS = st.lists(st.one_of(UNICODE, st.lists(NASTY, max_size=5).map("".join)), min_size=1, max_size=8)
-SETTINGS = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+SLOW = [HealthCheck.too_slow]
+SETTINGS = settings(max_examples=60, deadline=None, database=None, suppress_health_check=SLOW)
 NAMES = st.sampled_from(["spam", "ham", "Ümlaut, ja", 'say "no"', "01", "true", "a;b", "[x"])
 
 
-def write(suffix: str, columns: dict[str, list]) -> Path:
-    path = Path(tempfile.mkdtemp()) / f"data{suffix}"
+def write(folder: str | Path, suffix: str, columns: dict[str, list]) -> Path:
+    path = Path(folder) / f"data{suffix}"
     rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     if suffix == ".parquet":
         pq.write_table(pa.table(columns), path)
@@ -48,9 +50,8 @@ def write(suffix: str, columns: dict[str, list]) -> Path:
 @given(texts=TEXTS, data=st.data())
 def test_what_is_written_is_read_back_equal(suffix: str, texts: list[str], data: st.DataObject) -> None:
     labels = data.draw(st.lists(NAMES, min_size=len(texts), max_size=len(texts)))
-    if set(labels) == {"[x"}:
-        labels[0] = "spam"
-    corpus = read(write(suffix, {"text": texts, "label": labels}))
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = read(write(folder, suffix, {"text": texts, "label": labels}))
     assert corpus.texts == texts
     assert corpus.labels == labels
 
@@ -59,7 +60,26 @@ def test_what_is_written_is_read_back_equal(suffix: str, texts: list[str], data:
 @SETTINGS
 @given(texts=TEXTS)
 def test_a_single_column_of_texts_is_read_back_equal(suffix: str, texts: list[str]) -> None:
-    assert read(write(suffix, {"text": texts})).texts == texts
+    with tempfile.TemporaryDirectory() as folder:
+        assert read(write(folder, suffix, {"text": texts})).texts == texts
+
+
+WHOLE = st.one_of(st.none(), st.integers(0, 2**60), st.integers(-(2**60), -2))
+SETS = st.one_of(st.none(), st.lists(NAMES, unique=True, max_size=3).map(tuple))
+
+
+@pytest.mark.parametrize(
+    "kind", [WHOLE, st.one_of(st.none(), st.booleans()), SETS], ids=["int", "bool", "set"]
+)
+@pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
+@SETTINGS
+@given(data=st.data())
+def test_typed_labels_keep_their_kind(suffix: str, kind: st.SearchStrategy, data: st.DataObject) -> None:
+    labels = data.draw(st.lists(kind, min_size=1, max_size=6))
+    with tempfile.TemporaryDirectory() as folder:
+        corpus = read(write(folder, suffix, {"text": ["a"] * len(labels), "label": labels}))
+    assert corpus.labels == labels
+    assert [type(label) for label in corpus.labels] == [type(label) for label in labels]
 
 
 def test_quoted_newlines_and_a_byte_order_mark(tmp_path: Path) -> None:
@@ -72,7 +92,7 @@ def test_quoted_newlines_and_a_byte_order_mark(tmp_path: Path) -> None:
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
 def test_the_delimiter_is_found_by_the_header(tmp_path: Path, delimiter: str) -> None:
     path = tmp_path / "a.csv"
-    path.write_text(delimiter.join(["label", "text"]) + "\n" + delimiter.join(["x", "well; or, not"[: 4 or None]]))
+    path.write_text(delimiter.join(["label", "text"]) + "\n" + delimiter.join(["x", "well"]))
     assert read(path) == Corpus(["well"], ["x"], [], str(path))
 
 
@@ -99,10 +119,16 @@ def test_standard_input_is_told_apart_by_content(
 
 
 def test_parquet_without_its_suffix_and_typed_columns(tmp_path: Path) -> None:
-    table = pa.table({"text": pa.array(["a", None, "c"]).dictionary_encode(), "labels": [["x", "y"], [], None]})
+    table = pa.table(
+        {"text": pa.array(["a", None, "c"]).dictionary_encode(), "labels": [["x", "y"], [], None]}
+    )
     pq.write_table(table, tmp_path / "data")
     corpus = read(tmp_path / "data")
-    assert (corpus.texts, corpus.labels, corpus.task) == (["a", "", "c"], [("x", "y"), (), None], "multi-label")
+    assert (corpus.texts, corpus.labels, corpus.task) == (
+        ["a", "", "c"],
+        [("x", "y"), (), None],
+        "multi-label",
+    )
 
 
 def test_txt_is_one_text_per_line(tmp_path: Path) -> None:
@@ -113,7 +139,9 @@ def test_txt_is_one_text_per_line(tmp_path: Path) -> None:
 
 def test_json_numbers_become_text_and_half_a_pair_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_text('{"text": 5}\n{"text": null}\n{"text": "ab\\ud83d"}\n{"text": "\\ud83d\\ude00"}\n{"x": 1}\n')
+    path.write_text(
+        '{"text": 5}\n{"text": null}\n{"text": "ab\\ud83d"}\n{"text": "\\ud83d\\ude00"}\n{"x": 1}\n'
+    )
     assert read(path).texts == ["5", "", "ab\ufffd", "😀", ""]
 
 
@@ -126,6 +154,7 @@ def test_json_numbers_become_text_and_half_a_pair_is_replaced(tmp_path: Path) ->
         ("title,tags", "title", "tags"),
         (" text, labels ,class", " text", " labels "),
         ("review,score", "review", None),
+        ("text,labels,label", "text", "label"),
     ],
 )
 def test_columns_are_found_by_name(tmp_path: Path, header: str, text: str, label: str | None) -> None:
@@ -157,9 +186,13 @@ def test_clean_leaves_out_empty_and_duplicate_texts() -> None:
 
 
 def test_clean_leaves_out_conflicts_and_names_the_first() -> None:
-    kept, notices = clean(Corpus(["a", "b", "a", "c", "c"], [1, 2, 3, (1, 2), (2, 1)], source="t"), role="labelled")
+    kept, notices = clean(
+        Corpus(["a", "b", "a", "c", "c"], [1, 2, 3, (1, 2), (2, 1)], source="t"), role="labelled"
+    )
     assert kept.texts == ["b", "c"]
-    assert "2 texts in t were left out because of different labels" in notices[1] and "text 1, 'a'" in notices[1]
+    assert (
+        "2 texts in t were left out because of different labels" in notices[1] and "text 1, 'a'" in notices[1]
+    )
 
 
 def test_clean_of_a_pool_keeps_first_occurrences_with_their_views() -> None:
@@ -176,11 +209,11 @@ def test_clean_of_a_test_part_keeps_duplicates_and_says_nothing_without_reason()
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
-def test_pandas_style_floats_with_nan_are_whole_numbers(suffix: str) -> None:
+def test_pandas_style_floats_with_nan_are_whole_numbers(tmp_path: Path, suffix: str) -> None:
     values = ["1.0", "", "2.0", "-1.0"] if suffix == ".csv" else [1.0, math.nan, 2.0, -1.0]
-    assert read(write(suffix, {"text": list("abcd"), "label": values})).labels == [1, None, 2, None]
+    assert read(write(tmp_path, suffix, {"text": list("abcd"), "label": values})).labels == [1, None, 2, None]
 
 
-def test_the_same_column_for_both_is_refused() -> None:
-    with pytest.raises(BadInput, match="data.csv: the column 'text' is named for both"):
-        read(write(".csv", {"text": ["a"]}), label="text")
+def test_the_same_column_for_both_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=r"data\.csv: the column 'text' is named for both"):
+        read(write(tmp_path, ".csv", {"text": ["a"]}), label="text")

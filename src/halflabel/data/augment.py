@@ -1,4 +1,4 @@
-"""Strong views by word edits: words that say little are replaced, dropped or swapped (after UDA's tf-idf edits)."""
+"""Strong views by word edits: words that say little are replaced, dropped or swapped (after UDA)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from numpy.typing import NDArray
 from halflabel.types import BadInput
 
 WORD = re.compile(r"(\w+(?:['’]\w+)*)")
-NEGATIONS = frozenset(
-    "no not nor never none nobody nothing nowhere neither without hardly barely scarcely cannot "
-    "dont doesnt didnt isnt arent wasnt werent wont cant couldnt shouldnt wouldnt havent hasnt".split()
-)
+NEGATIONS = frozenset({
+    "no", "not", "nor", "never", "none", "nobody", "nothing", "nowhere", "neither", "without", "hardly",
+    "barely", "scarcely", "cannot", "dont", "doesnt", "didnt", "isnt", "arent", "wasnt", "werent", "wont",
+    "cant", "couldnt", "shouldnt", "wouldnt", "havent", "hasnt",
+})  # fmt: skip
 MOST_TEXTS = 100_000
 DROPPED, SWAPPED = 0.1, 0.1  # shares of the chosen words; the others are replaced
 
@@ -27,10 +28,10 @@ class WordEdits:
     """Word edits that leave alone what a text is about.
 
     A word with score s (its share of the text times its idf) is chosen with probability
-    p n (max s - s) / sum(max s - s), UDA's rule, so a share `p` of the words on average and never the most telling
-    one. A replacement is drawn from the words whose idf is at most the average over the corpus, in proportion to
-    the square root of the number of texts that hold them. UDA draws from (max - s summed over the corpus) instead,
-    which favours rare words and names: in short texts these could be what makes a class (our choice, unmeasured).
+    p n (max s - s) / sum(max s - s), UDA's rule: a share `p` of the words on average, never the most telling.
+    A replacement is drawn from the words whose idf is at most the average over the corpus, in proportion to
+    the square root of the number of texts that hold them. UDA draws from (max - s summed over the corpus),
+    which favours rare words and names: in short texts these may be what makes a class (unmeasured).
     """
 
     idf: dict[str, float]
@@ -42,9 +43,9 @@ class WordEdits:
 
     @classmethod
     def fit(cls, texts: Sequence[str], *, seed: int, keep: Iterable[str] = (), p: float = 0.3) -> WordEdits:
-        """Word counts of the texts (of 100,000 drawn by `seed` if there are more); words in `keep` are never edited.
+        """Word counts of the texts, or of 100,000 drawn by `seed` if there are more.
 
-        `keep` takes label names as they are: each word in them is kept.
+        `keep` takes label names as they are: no word in them is edited.
         """
         if not 0 <= p <= 1:
             raise BadInput(f"p={p} is a share of words; give a number from 0 to 1")
@@ -98,7 +99,7 @@ class WordEdits:
         total = gaps.sum()
         if total <= 1e-12:  # all words tell equally much: 0 / 0 in the rule
             return np.full(n, self.p)
-        return np.minimum(self.p * n * gaps / total, 1.0)
+        return np.clip(self.p * n * gaps / total, 0.0, 1.0, dtype=np.float64)
 
     def _draw(self, at: NDArray[np.float64]) -> list[str]:
         if not self.words:
@@ -126,4 +127,5 @@ def _joined(pieces: list[str], words: list[str], gone: set[int]) -> str:
 
 def _generator(seed: int, text: str) -> np.random.Generator:
     content = f"{seed}:{text}".encode("utf-8", "surrogatepass")
-    return np.random.Generator(np.random.PCG64(int.from_bytes(hashlib.blake2b(content, digest_size=16).digest())))
+    digest = hashlib.blake2b(content, digest_size=16).digest()
+    return np.random.Generator(np.random.PCG64(int.from_bytes(digest)))

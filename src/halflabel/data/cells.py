@@ -76,11 +76,11 @@ def _list(cell: str) -> list[Any] | None:
     if not (cell.startswith("[") and cell.endswith("]")):
         return None
     try:
-        return json.loads(cell)
+        return list(json.loads(cell))
     except (ValueError, RecursionError):
         pass
     try:
-        return ast.literal_eval(cell)  # pandas writes lists as Python prints them: ['a', 'b']
+        return list(ast.literal_eval(cell))  # pandas writes lists as Python prints them: ['a', 'b']
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
@@ -88,11 +88,15 @@ def _list(cell: str) -> list[Any] | None:
 def _mark(values: list[str | None], column: str, where: Where) -> str:
     if column.strip().lower() not in SPLIT_NAMES:
         return ""
-    marks = {mark: next((i for i, value in enumerate(values) if value and mark in value), None) for mark in ";|"}
-    if all(first is not None for first in marks.values()):
-        i = max(first for first in marks.values() if first is not None)
-        raise BadInput(f"{where(i)}, column {column!r}: labels are parted by ';' and by '|'; use one of them")
-    return next((mark for mark, first in marks.items() if first is not None), "")
+    seen = ""
+    for i, value in enumerate(values):
+        for mark in ";|":
+            if value and mark in value and mark != seen:
+                if seen:
+                    parted = "labels are parted by ';' and by '|'; use one of them"
+                    raise BadInput(f"{where(i)}, column {column!r}: {parted}")
+                seen = mark
+    return seen
 
 
 def _parts(value: str | None, mark: str) -> list[str] | None:
@@ -101,7 +105,6 @@ def _parts(value: str | None, mark: str) -> list[str] | None:
 
 def _numbers(cells: list[str]) -> list[Any]:
     """The cells as numbers if every one is a number, else as they are."""
-    found = [NUMBER.fullmatch(cell.strip()) for cell in cells]
-    if not all(found):
+    if not all(NUMBER.fullmatch(cell.strip()) for cell in cells):
         return list(cells)
-    return [float(cell) if match and match[2] else int(cell) for cell, match in zip(cells, found, strict=True)]
+    return [float(cell) if "." in cell else int(cell) for cell in cells]

@@ -37,7 +37,7 @@ BIGGEST_BLOCK = 1 << 30
 class Table:
     """The columns of a file, and how to name one of its rows to a person.
 
-    `place(i)` gives "line 7" (text formats), "record 7" (a JSON array) or "row 7" (Parquet), all counted from 1.
+    `place(i)` gives "line 7" (text formats), "record 7" (a JSON array) or "row 7" (Parquet), counted from 1.
     `typed` is False where every cell is a string because the format knows nothing else (csv, tsv, txt).
     """
 
@@ -49,7 +49,10 @@ class Table:
 
 
 def load(path: str | Path, *, shown: str, wanted: set[str]) -> Table:
-    """The file at `path` ("-": standard input) as columns; `wanted` are the names that mark a header, lower case."""
+    """The file at `path` ("-": standard input) as columns.
+
+    `wanted` are the names, in lower case, by which a header and its delimiter are known.
+    """
     data = _bytes(path, shown)
     if not data.strip():
         raise BadInput(f"{shown} is empty; give a file with at least one text")
@@ -115,7 +118,9 @@ def _json(text: str, shown: str) -> Table:
             kind = type(record).__name__
             raise BadInput(f'{shown}, {place(i)}: a {kind}, not an object; write it as {{"text": "..."}}')
     names = list(dict.fromkeys(key for record in records for key in record))
-    return Table(names, len(records), lambda name: [record.get(name) for record in records], place, typed=True)
+    return Table(
+        names, len(records), lambda name: [record.get(name) for record in records], place, typed=True
+    )
 
 
 def _array(text: str, shown: str) -> tuple[list[Any], Callable[[int], str]]:
@@ -129,7 +134,7 @@ def _array(text: str, shown: str) -> tuple[list[Any], Callable[[int], str]]:
 
 
 def _lines(text: str, shown: str) -> tuple[list[Any], Callable[[int], str]]:
-    """One JSON value per line, by the standard library: Arrow guesses dates and joins unlike types of a column."""
+    """One JSON value per line, by the standard library: Arrow guesses dates and joins unlike types."""
     records, numbers = [], []
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -149,15 +154,19 @@ def _parquet(data: bytes, shown: str) -> Table:
 
     def column(name: str) -> list[Any]:
         try:
-            return file.read(columns=[name]).column(name).to_pylist()
+            return list(file.read(columns=[name]).column(name).to_pylist())
         except (pa.ArrowException, OSError, ValueError) as error:
-            raise BadInput(f"{shown}, column {name!r}: damaged ({_first(error)}); write the file again") from None
+            damage = f"{shown}, column {name!r}: damaged ({_first(error)})"
+            raise BadInput(f"{damage}; write the file again") from None
 
     try:
         file = pq.ParquetFile(pa.BufferReader(data))
     except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{shown} is not a whole Parquet file ({_first(error)}); copy or write it again") from None
-    return Table(file.schema_arrow.names, file.metadata.num_rows, column, lambda i: f"row {i + 1}", typed=True)
+        damage = f"{shown} is not a whole Parquet file ({_first(error)})"
+        raise BadInput(f"{damage}; copy or write it again") from None
+    return Table(
+        file.schema_arrow.names, file.metadata.num_rows, column, lambda i: f"row {i + 1}", typed=True
+    )
 
 
 def _first(error: Exception) -> str:
@@ -181,14 +190,14 @@ def _csv(text: str, shown: str, wanted: set[str], usual: str) -> Table:
     except (pa.ArrowException, OSError, ValueError) as error:
         raise BadInput(_ragged(text, shown, delimiter, error)) from None
     if table.num_rows and _never_closed(text, table.column(table.num_columns - 1)[-1].as_py()):
-        raise BadInput(_ragged(text, shown, delimiter, None))
+        raise BadInput(_ragged(text, shown, delimiter, ValueError("damaged")))
 
     def place(i: int) -> str:
-        return next((f"line {line}" for n, (line, _) in enumerate(_records(text, delimiter)) if n == i + 1), "")
+        records = enumerate(_records(text, delimiter))  # record 0 is the header
+        return next((f"line {line}" for n, (line, _) in records if n == i + 1), f"record {i + 2}")
 
-    # by position: a name may be there twice, which the caller refuses only where it matters
     def column(name: str) -> list[str]:
-        return table.column(table.column_names.index(name)).to_pylist()
+        return list(table.column(table.column_names.index(name)).to_pylist())
 
     return Table(table.column_names, table.num_rows, column, place, typed=False)
 
@@ -221,10 +230,11 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
 
 def _never_closed(text: str, last: str | None) -> bool:
     """Whether the last cell runs to the end of the file because its opening quote has no partner."""
-    return bool(last and last.strip('"')) and text.endswith('"' + last.replace('"', '""'))
+    # cells of nothing but quotes or line ends look the same closed and open; they are harmless
+    return last is not None and last.strip('"\r\n') != "" and text.endswith('"' + last.replace('"', '""'))
 
 
-def _ragged(text: str, shown: str, delimiter: str, error: Exception | None) -> str:
+def _ragged(text: str, shown: str, delimiter: str, error: Exception) -> str:
     width, last, line = 0, "", 1
     for line, record in _records(text, delimiter):
         width, last = width or len(record), record[-1]
@@ -234,5 +244,7 @@ def _ragged(text: str, shown: str, delimiter: str, error: Exception | None) -> s
             remedy = f"put quotes around cells that hold {delimiter!r}, or fill up the row"
             return f"{shown}, line {line}: {len(record)} cells where the header has {width}; {remedy}"
     if _never_closed(text, last):
-        return f"{shown}, line {line}: a quote is opened and never closed; close it, or double it inside a cell"
-    return f"{shown}, line 1: not readable as csv ({_first(error) if error else 'damaged'}); export it again"
+        return (
+            f"{shown}, line {line}: a quote is opened and never closed; close it, or double it inside a cell"
+        )
+    return f"{shown}, line 1: not readable as csv ({_first(error)}); export it again"

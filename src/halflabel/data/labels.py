@@ -20,7 +20,7 @@ MARKED = "leave it empty (null) for a text without label, or rename the class"
 
 
 def unlabelled(value: Any) -> bool:
-    """Whether a value means "not labelled": None, NaN, an empty string or the number -1, numpy's kinds included.
+    """Whether a value means "not labelled": None, NaN, an empty string or the number -1, also of numpy.
 
     The string "-1" is refused, and so is numpy's string "nan": both come from lists in which numpy turned the
     mark for "not labelled" into text, and could also be the name of a class.
@@ -29,7 +29,7 @@ def unlabelled(value: Any) -> bool:
         if value.strip() == "-1":
             raise BadInput(f"the label '-1' is text and could mean a class or 'not labelled'; {MARKED}")
         if isinstance(value, np.str_) and value == "nan":
-            raise BadInput("the label 'nan' is text, made by numpy from NaN; make the array with dtype=object")
+            raise BadInput("the label 'nan' is text, made by numpy from NaN; use an array with dtype=object")
         return not value.strip()
     if value is None or type(value).__name__ in ("NAType", "NaTType"):  # pandas.NA, without needing pandas
         return True
@@ -39,7 +39,7 @@ def unlabelled(value: Any) -> bool:
 
 
 def label_of(value: Any) -> Label | tuple[Label, ...] | None:
-    """A cell or an entry of y as a label: a name, a tuple of names (from a list), or None for "not labelled"."""
+    """A cell or an entry of y as a label: a name, a tuple of names (from a list), or None."""
     if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
         return tuple({(type(name), name): name for name in map(_member, _ordered(value))}.values())
     return None if unlabelled(value) else _name(value)
@@ -71,24 +71,29 @@ def _name(value: Any) -> Label:
             return int(value)
         raise BadInput(f"the label {value!r} is a fraction; write labels as names or whole numbers")
     kind = type(value).__name__
-    raise BadInput(f"the label is a {kind} ({str(value)[:40]}); write it as text, a whole number or a list of these")
+    remedy = "write it as text, a whole number or a list of these"
+    raise BadInput(f"the label is a {kind} ({str(value)[:40]}); {remedy}")
+
+
+def _several(label: Label | tuple[Label, ...]) -> tuple[Label, ...]:
+    return label if isinstance(label, tuple) else (label,)
 
 
 def uneven(labels: Iterable[Label | tuple[Label, ...] | None]) -> tuple[int, str] | None:
-    """The first position at which the kind of label changes, with what is wrong; None if all are of one kind."""
+    """The first position at which the kind of label changes, with what is wrong; None if there is none."""
     first: tuple[bool, type | None] | None = None
     for i, label in enumerate(labels):
         if label is None:
             continue
         several = isinstance(label, tuple)
-        for kind in {type(name) for name in label} if several else {type(label)}:
+        for kind in dict.fromkeys(type(name) for name in _several(label)):
             first = first if first and first[1] else (several, kind)
             if first[1] is not kind:
                 there, here = KINDS[first[1] or str], KINDS[kind]
                 return i, f"the label {label!r} is {here} where others are {there}; use one kind for all"
         first = first or (several, None)
         if first[0] is not several:
-            return i, f"the label {label!r} mixes lists and single labels in one column; use lists for all or none"
+            return i, f"the label {label!r} mixes lists and single labels; use lists for all or for none"
     return None
 
 
@@ -105,12 +110,12 @@ class Classes:
         wrong = uneven(known)
         if wrong:
             raise BadInput(wrong[1])
-        found = {name for label in known for name in (label if isinstance(label, tuple) else (label,))}
+        found = {name for label in known for name in _several(label)}
         if not found:
             raise BadInput("there is no label at all; give some texts of at least two labels")
         if len(found) == 1:
             raise BadInput(f"there is only one label, {found.pop()!r}: give texts of at least two")
-        return cls(tuple(sorted(found)))  # type: ignore[type-var]
+        return cls(tuple(sorted(found)))
 
     def __len__(self) -> int:
         return len(self.names)
@@ -121,7 +126,7 @@ class Classes:
         return {(type(name), name): k for k, name in enumerate(self.names)}
 
     def index(self, label: Label, *, row: int | None = None, source: str = "memory") -> int:
-        """The column of a label; `row` (from 1) and `source` are only for the sentence about an unknown one."""
+        """The column of a label; `row` (from 1) and `source` serve the sentence about an unknown one."""
         plain = label.item() if isinstance(label, np.generic) else label
         column = self._columns.get((type(plain), plain))
         if column is None:
@@ -134,7 +139,8 @@ class Classes:
         twin = next((name for name in self.names if str(name) == str(label)), None)
         if twin is None:
             return ""
-        return f" (it is {KINDS[type(label)]}, the known {twin!r} is {KINDS[type(twin)]}: use jsonl to keep kinds)"
+        kinds = f"it is {KINDS[type(label)]}, the known {twin!r} is {KINDS[type(twin)]}"
+        return f" ({kinds}: use jsonl to keep kinds)"
 
     def matrix(
         self, labels: Sequence[Label | tuple[Label, ...] | None], *, source: str = "memory"
@@ -143,12 +149,12 @@ class Classes:
         y = np.zeros((len(labels), len(self)), dtype=np.float32)
         for i, label in enumerate(labels):
             assert label is not None, "only labelled texts have targets"
-            for name in label if isinstance(label, tuple) else (label,):
+            for name in _several(label):
                 y[i, self.index(name, row=i + 1, source=source)] = 1.0
         return y
 
     def names_of(self, chosen: NDArray[Any] | Sequence[int]) -> list[Label] | list[tuple[Label, ...]]:
-        """Names of columns: (N,) indices give one name each, an (N, K) 0/1 matrix gives a tuple of names each."""
+        """Names of columns: (N,) indices give one name each, an (N, K) 0/1 matrix a tuple of names each."""
         array = np.asarray(chosen)
         if array.ndim == 2:
             return [tuple(self.names[k] for k in np.flatnonzero(row > 0.5)) for row in array]

@@ -14,7 +14,7 @@ Kind = Literal["queue", "tags"]
 
 def sample(part: Part, label: Kind = "queue") -> Corpus:
     """One part of the sample corpus, labelled by queue (multi-class) or by tags (multi-label)."""
-    lines = files("halflabel.data").joinpath("sample.jsonl").read_text(encoding="utf-8").splitlines()
+    lines = files("halflabel.data").joinpath("sample.jsonl").read_text(encoding="utf-8").strip().split("\n")
     rows = [row for line in lines if (row := json.loads(line))["part"] == part]
     labels = [row["queue"] if label == "queue" else tuple(row["tags"]) for row in rows]
     return Corpus([row["text"] for row in rows], labels, source=f"sample ({part})")

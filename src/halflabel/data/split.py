@@ -37,15 +37,15 @@ def draw(
 ) -> Split:
     """Parts without overlap: test and dev first, then the labelled texts, then the pool from what is left.
 
-    Give `per_class` (texts of each class) or `labelled` (texts in all, in the proportions of the classes, at least
-    one of each). `test` is a number of texts, or a share of the labelled rows if it is a float below 1.
+    Give `per_class` (texts of each class) or `labelled` (texts in all, in the proportions of the classes, at
+    least one of each). `test` is a number of texts, or a share of the labelled rows if it is a float below 1.
     `unlabelled=None` takes all that is left, rows without a label included. Multi-class draws are stratified,
     multi-label draws are random and take `labelled` only. Under one seed, 10 per class hold the 5 per class.
     """
     if (per_class is None) == (labelled is None):
-        raise BadInput("give either per_class or labelled: the texts of each class, or the labelled texts in all")
+        raise BadInput("give either per_class or labelled: texts of each class, or labelled texts in all")
     if corpus.task == "multi-label" and per_class is not None:
-        raise BadInput("per_class has no meaning where texts have several labels; give labelled, the texts in all")
+        raise BadInput("per_class means nothing where texts have several labels; give labelled, texts in all")
     rng = np.random.default_rng(seed)
     known = [i for i, label in enumerate(corpus.labels) if label is not None]
     queues = _queues(corpus, [known[i] for i in rng.permutation(len(known))])
@@ -57,7 +57,8 @@ def draw(
         labelled_rows = _proportional(queues, labelled or 0, "labelled", corpus.source, least=1)
     rest = sorted(set(range(len(corpus))) - {*test_rows, *dev_rows, *labelled_rows})
     if unlabelled is not None and not 0 <= unlabelled <= len(rest):
-        raise BadInput(f"{corpus.source} has {len(rest)} texts left for unlabelled={unlabelled}; ask for at most these")
+        left = f"{corpus.source} has {len(rest)} texts left for unlabelled={unlabelled}"
+        raise BadInput(f"{left}; ask for 0 to {len(rest)}")
     pool_rows = [rest[i] for i in rng.permutation(len(rest))[:unlabelled]]
     parts = [corpus.take(sorted(rows)) for rows in (labelled_rows, pool_rows, dev_rows, test_rows)]
     pool = parts[1]
@@ -66,12 +67,12 @@ def draw(
 
 def _count(share: float | int, whole: int) -> int:
     if isinstance(share, float) and not 0 <= share < 1:
-        raise BadInput(f"test={share} is not a share; give a float from 0 to below 1, or a whole number of texts")
+        raise BadInput(f"test={share} is not a share; give a float from 0 to below 1, or a number of texts")
     return round(share * whole) if isinstance(share, float) else share
 
 
 def _queues(corpus: Corpus, order: list[int]) -> dict[Label, list[int]]:
-    """Rows in the order in which they will be drawn, one queue for each class (one in all for multi-label)."""
+    """Rows in the order in which they will be drawn: a queue for each class, one in all for multi-label."""
     classes = Classes.of(corpus.labels)
     if corpus.task == "multi-label":
         return {"all": order}
@@ -84,7 +85,7 @@ def _queues(corpus: Corpus, order: list[int]) -> dict[Label, list[int]]:
 def _each(queues: dict[Label, list[int]], number: int, source: str) -> list[int]:
     if number < 1:
         raise BadInput(f"per_class={number} leaves nothing to learn from; give 1 or more")
-    return _take(queues, {name: number for name in queues}, "labelled", source)
+    return _take(queues, dict.fromkeys(queues, number), "labelled", source)
 
 
 def _proportional(
@@ -93,7 +94,7 @@ def _proportional(
     """`number` rows in the proportions of the queues, by largest remainders, `least` of each at the least."""
     whole = sum(map(len, queues.values()))
     if number < least * len(queues):
-        raise BadInput(f"{part}={number} is fewer than one for each of {len(queues)} classes; give at least that")
+        raise BadInput(f"{part}={number} is fewer than one for each of {len(queues)} classes; give more")
     if not 0 <= number <= whole:
         raise BadInput(f"{source} has {whole} labelled texts left for {part}={number}; ask for 0 to {whole}")
     if not number:
@@ -114,7 +115,8 @@ def _take(queues: dict[Label, list[int]], shares: dict[Label, int], part: str, s
     for name, queue in queues.items():
         share = shares[name]
         if share > len(queue):
-            raise BadInput(f"{source} has {len(queue)} texts of {name!r} left for {part}, not {share}; ask for fewer")
+            left = f"{source} has {len(queue)} texts of {name!r} left for {part}, not {share}"
+            raise BadInput(f"{left}; ask for fewer")
         rows += queue[:share]
         del queue[:share]
     return rows

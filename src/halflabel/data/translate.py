@@ -29,10 +29,10 @@ def back_translate(
 ) -> list[str]:
     """Each text translated `there` and `back`, both ways sampled at `temperature`.
 
-    `there` and `back` are names on the Hugging Face hub or local folders. `cache` is a folder; finished batches are
-    in it at once, so a killed run loses one batch at most, and going on gives what an unbroken run would have given.
-    Nothing is loaded if everything is in the cache. An empty translation is replaced by the text itself.
-    `progress` is called with (done, total) texts after each batch.
+    `there` and `back` are names on the Hugging Face hub or local folders. `cache` is a folder; finished
+    batches are in it at once, so a killed run loses one batch at most, and going on gives what an unbroken
+    run would have given. Nothing is loaded if everything is in the cache. An empty translation is replaced by
+    the text itself. `progress` is called with (done, total) different texts after each batch.
     """
     if temperature <= 0 or batch_size < 1:
         raise BadInput(f"temperature={temperature} and batch_size={batch_size} must be above 0")
@@ -54,7 +54,7 @@ def back_translate(
 
 
 class Store:
-    """Translations on disk, one JSON line each, only ever appended to; a line cut off by a kill is passed over."""
+    """Translations on disk, a JSON line each, only ever appended to; a line cut off by a kill is ignored."""
 
     def __init__(self, folder: Path, settings: list[Any]) -> None:
         name = hashlib.blake2b(json.dumps(settings).encode(), digest_size=8).hexdigest()
@@ -84,7 +84,8 @@ class Store:
                 file.flush()
                 os.fsync(file.fileno())
         except OSError as error:
-            raise BadInput(f"{self.path} cannot be written ({error}); make room or name another cache") from None
+            trouble = f"{self.path} cannot be written ({error})"
+            raise BadInput(f"{trouble}; make room or name another cache") from None
         self._torn = False
         self.found.update(zip(texts, views, strict=True))
 
@@ -92,19 +93,18 @@ class Store:
 def _load(name: str) -> tuple[Any, Any]:
     if importlib.util.find_spec("sentencepiece") is None:
         raise BadInput("back-translation needs sentencepiece; install it with: pip install sentencepiece")
+    import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.filterwarnings("ignore", message=".*sacremoses.*")
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-        model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False)
+            model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False)
     except Exception as error:  # hub, network and file errors have no common parent
         reason = str(error).partition("\n")[0][:120]
         remedy = "go online once to fetch it, or give the folder of a MarianMT model"
         raise BadInput(f"the translation model {name!r} cannot be loaded ({reason}); {remedy}") from None
-    import torch
-
     return tokenizer, model.eval().to("cuda" if torch.cuda.is_available() else "cpu")
 
 
@@ -113,15 +113,17 @@ def _translate(texts: list[str], pair: tuple[Any, Any], temperature: float, seed
 
     tokenizer, model = pair
     limit = min(MOST_TOKENS, getattr(model.config, "max_position_embeddings", MOST_TOKENS))
-    inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=limit).to(model.device)
+    inputs = tokenizer(texts, return_tensors="pt", padding=True, truncation=True, max_length=limit)
+    inputs = inputs.to(model.device)
     longest = min(limit, 2 * inputs["input_ids"].shape[1] + 10)
-    with torch.inference_mode(), torch.random.fork_rng(devices=[0] if model.device.type == "cuda" else []):
+    devices = [0] if model.device.type == "cuda" else []
+    with torch.inference_mode(), torch.random.fork_rng(devices):
         torch.manual_seed(seed)
-        # one beam and all of the vocabulary: the models' own settings are for the best translation, not a varied one
+        # one beam, whole vocabulary: the models' own settings seek the best translation, not a varied one
         output = model.generate(
             **inputs, do_sample=True, num_beams=1, top_k=0, temperature=temperature, max_new_tokens=longest
         )
-    return tokenizer.batch_decode(output, skip_special_tokens=True)
+    return list(tokenizer.batch_decode(output, skip_special_tokens=True))
 
 
 def _batch_seed(seed: int, way: int, texts: list[str]) -> int:

@@ -58,20 +58,17 @@ class Balanced(nn.Module):
         return self.mass >= 1.0
 
     def variances(self) -> Tensor:
-        """Variances that are safe to divide by; labels never seen take the mean of the others, (K,)."""
-        if not bool(self.seen.any()):
-            return torch.ones_like(self.variance)
-        pooled = self.variance[self.seen].mean().clamp_min(FLOOR)
+        """Variances that are safe to divide by, shrunk towards their mean if asked to, (K,)."""
+        safe = self.variance.clamp_min(FLOOR)
         dof = (self.mass - 1.0).clamp_min(0.0)
-        shrunk = self.variance if self.shrink == 0 else (dof * self.variance + self.shrink * pooled) / (dof + self.shrink)
-        safe = shrunk.clamp(min=max(FLOOR, float(pooled) / STRETCH**2), max=float(pooled) * STRETCH**2)
-        return torch.where(self.seen, safe, pooled)
+        pooled = safe[self.seen].mean() if bool(self.seen.any()) else safe.mean()
+        return (dof * safe + self.shrink * pooled) / (dof + self.shrink).clamp_min(1e-9) if self.shrink else safe
 
     def stretch(self) -> Tensor:
-        """a_k of Eq. 2, (K,)."""
-        var = self.variances()
-        mean = var[self.seen].mean() if bool(self.seen.any()) else var.mean()
-        return (mean / var).sqrt().where(self.seen, torch.ones_like(var))
+        """a_k of Eq. 2, kept within bounds; 1 for a label never seen, which the mean leaves out, (K,)."""
+        var, seen = self.variances(), self.seen
+        mean = var[seen].mean() if bool(seen.any()) else var.mean()
+        return (mean / var).sqrt().clamp(1.0 / STRETCH, STRETCH).where(seen, torch.ones_like(var))
 
     def forward(self, cos: Tensor) -> Tensor:
         """cos(psi), (N, K); where a_k = 1 the cosine passes untouched, as in AM."""
@@ -106,3 +103,6 @@ def _average(new: Tensor, old: Tensor, present: Tensor, known: Tensor, memory: f
     shape = (-1,) + (1,) * (new.dim() - 1)
     present, known = present.view(shape), known.view(shape)
     return torch.where(present, torch.where(known, blend(new, old, memory), new), old)
+
+
+Angles = Balanced | Unbalanced

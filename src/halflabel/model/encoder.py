@@ -23,11 +23,11 @@ POOLINGS = ("mean", "cls", "max")
 class Encoder(nn.Module):
     """Tokens to one vector per text, (N, T) -> (N, H), pooled over real tokens only."""
 
-    def __init__(self, body: nn.Module, tokenizer: Any, *, pooling: str = "mean", max_tokens: int = 256) -> None:
+    def __init__(self, body: Any, tokenizer: Any, *, pooling: str = "mean", max_tokens: int = 256) -> None:
         super().__init__()
         if getattr(body, "pooler", None) is not None:
             body.pooler = None  # a dense layer on [CLS] that nothing here reads
-        self.body = body
+        self.body: Any = body
         self.tokenizer = tokenizer
         self.pooling = pooling
         limit = getattr(body.config, "max_position_embeddings", max_tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional
 
 from halflabel.equations import cosines
 from halflabel.types import Shape
@@ -44,3 +45,29 @@ class Linear(nn.Module):
         """Logits, (N, D) -> (N, K)."""
         logits: Tensor = self.output(f)
         return logits
+
+
+class Unit(nn.Module):
+    """Plain logits of the vector scaled to unit length: the form that a closed-form start gives."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.output = nn.Linear(shape.width, shape.labels)
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, H) -> (N, H) of length one."""
+        return functional.normalize(h, dim=1)
+
+    def forward(self, f: Tensor) -> Tensor:
+        """Logits, (N, H) -> (N, K)."""
+        logits: Tensor = self.output(f)
+        return logits
+
+    @torch.no_grad()
+    def set(self, weight: Tensor, bias: Tensor) -> None:
+        """Takes over a linear rule, logits = f W + b, W (H, K), b (K,)."""
+        self.output.weight.copy_(weight.T)
+        self.output.bias.copy_(bias)
+
+
+Head = Cosine | Linear | Unit

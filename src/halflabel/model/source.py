@@ -11,13 +11,15 @@ from torch import Tensor
 
 from halflabel.model.encoder import Encoder
 
+Noise = np.random.Generator | None
+
 
 class Source(Protocol):
     """Serves network inputs for rows of a corpus, in one of its views (0: the text itself)."""
 
     lengths: np.ndarray
 
-    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         """Inputs for the network; with a generator, training noise is added."""
         ...
 
@@ -31,7 +33,7 @@ class TokenSource:
         self.padding, self.drop = encoder.padding, drop
         self.special = np.array(sorted(encoder.special), dtype=np.int32)
 
-    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         ids = [self.tokens[view][row] for row, view in zip(rows, views, strict=True)]
         if rng is not None and self.drop:
             ids = [self._thinned(one, rng) for one in ids]
@@ -49,7 +51,7 @@ class VectorSource:
         self.vectors = torch.stack(list(views))
         self.lengths = np.ones(self.vectors.shape[1], dtype=np.int64)
 
-    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         return (self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))],)
 
 

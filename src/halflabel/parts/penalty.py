@@ -23,3 +23,6 @@ class Entropy(nn.Module):
 
     def forward(self, scores: Tensor) -> Tensor:
         return self.lambda2 * entropy(probabilities(scores)).mean()
+
+
+Penalty = NoPenalty | Entropy

@@ -52,7 +52,8 @@ class Guard(nn.Module):
             self.trust.zero_()
             return "pseudo-labels collapsed to few classes again; going on with the labelled texts alone"
         self.trust *= 0.5
-        return "pseudo-labels collapsed to few classes; starting again from the labelled texts, trusting the pool half as much"
+        return ("pseudo-labels collapsed to few classes; starting again from the labelled texts, "
+                "trusting the pool half as much")
 
 
 def snapshot(module: nn.Module) -> State:

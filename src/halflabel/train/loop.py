@@ -193,14 +193,15 @@ class Run:
         parts = {"objective": self.objective.state_dict(), "average": self.average.tensors,
                  "guard": self.guard.state_dict(), "start": self.start, "best": self.best,
                  "moments": moments(self.optimizer, self.objective)}
-        return {f"{part}/{name}": tensor.detach().clone() for part, state in parts.items() for name, tensor in state.items()}
+        return {f"{part}/{name}": tensor.detach().clone()
+                for part, state in parts.items() for name, tensor in state.items()}
 
     def notes(self) -> dict[str, Any]:
         return {"step": self.step, "score": self.score, "notices": self.notices}
 
     def load(self, tensors: State, notes: dict[str, Any]) -> None:
         """Goes on exactly where `tensors` and `notes` were taken."""
-        part = {name: {} for name in ("objective", "average", "guard", "start", "best", "moments")}
+        part: dict[str, State] = {name: {} for name in ("objective", "average", "guard", "start", "best", "moments")}
         for name, tensor in tensors.items():
             where, rest = name.split("/", 1)
             part[where][rest] = tensor

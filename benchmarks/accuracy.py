@@ -1,0 +1,73 @@
+"""halflabel's default against its rivals on the same splits: accuracy on the official test set, without a dev set.
+
+    python benchmarks/accuracy.py --data FOLDER [--name ag_news] [--per-class 25 10] [--seeds 0 1 2 3 4]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from halflabel import TextClassifier
+from protocol import Results, draw, load
+from rivals import RIVALS
+
+
+def main() -> None:
+    options = parse()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    results = Results("accuracy")
+    test = load(options.data, options.name, "test", options.test)
+    train = load(options.data, options.name, "train")
+    truth = np.array(test.labels)
+    for per_class in options.per_class:
+        for seed in options.seeds:
+            split = draw(train, per_class, options.unlabelled, seed)
+            for method in options.methods:
+                key = {"set": options.name, "per_class": per_class, "seed": seed, "method": method,
+                       "unlabelled": options.unlabelled}
+                if results.has(**key):
+                    continue
+                if method in RIVALS:
+                    found = RIVALS[method](split, test, seed)
+                else:
+                    found = halflabel(method, split, test, seed)
+                accuracy = float(np.mean(found.pop("predicted") == truth))
+                results.add(**key, accuracy=accuracy, n_test=len(test), **found)
+                print(key, round(accuracy, 4), round(found["seconds"], 1), flush=True)
+
+
+def halflabel(method: str, split, test, seed: int) -> dict:
+    """The estimator as a newcomer would call it; `default` is its default method and plan."""
+    kind, _, plan = method.partition("/")
+    choice = {} if kind == "default" else {"method": kind}
+    if plan:
+        choice["plan"] = plan
+    clf = TextClassifier(**choice, random_state=seed)
+    began = time.perf_counter()
+    clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
+    seconds = time.perf_counter() - began
+    return {"predicted": clf.predict(test.texts), "seconds": seconds, "name": clf.method, "plan": clf.plan,
+            "why": clf.termination_condition_}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--name", default="ag_news")
+    parser.add_argument("--per-class", type=int, nargs="+", default=[25, 10])
+    parser.add_argument("--unlabelled", type=int, default=10_000)
+    parser.add_argument("--test", type=int, default=None, help="test texts, all when not given")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--methods", nargs="+", default=["default", "logreg", "self-training", "setfit"])
+    parser.add_argument("--threads", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

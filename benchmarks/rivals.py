@@ -1,0 +1,63 @@
+"""Other people's ways to the same end, on the same encoder: logistic regression, self-training, SetFit."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from halflabel.model.encoder import load_encoder, locate
+from halflabel.model.vectors import VectorStore, cache_folder
+from protocol import Draw
+
+from halflabel.types import Corpus
+
+
+def vectors(texts: list[str]) -> np.ndarray:
+    """Frozen vectors of unit length, (N, H), computed once and kept."""
+    store = VectorStore(cache_folder() / "vectors", load_encoder("minilm"))
+    found = store(texts)
+    return found / np.linalg.norm(found, axis=1, keepdims=True)
+
+
+def logreg(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
+    """Logistic regression on frozen vectors of the labelled texts."""
+    from sklearn.linear_model import LogisticRegression
+
+    x, y, xt = vectors(draw.labelled.texts), np.array(draw.labelled.labels), vectors(test.texts)
+    began = time.perf_counter()
+    model = LogisticRegression(C=10.0, max_iter=1000).fit(x, y)
+    return {"predicted": model.predict(xt), "seconds": time.perf_counter() - began}
+
+
+def self_training(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
+    """scikit-learn's self-training around the same logistic regression."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.semi_supervised import SelfTrainingClassifier
+
+    x = np.concatenate([vectors(draw.labelled.texts), vectors(draw.pool.texts)])
+    y = np.concatenate([np.array(draw.labelled.labels), np.full(len(draw.pool), -1)])
+    xt = vectors(test.texts)
+    began = time.perf_counter()
+    base = LogisticRegression(C=10.0, max_iter=1000)
+    model = SelfTrainingClassifier(base, criterion="k_best", k_best=max(10, len(draw.pool) // 20), max_iter=20).fit(x, y)
+    return {"predicted": model.predict(xt), "seconds": time.perf_counter() - began}
+
+
+def setfit(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
+    """SetFit with its defaults: contrastive fine-tuning on the labelled texts, then a logistic head."""
+    from datasets import Dataset
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    model = SetFitModel.from_pretrained(locate("minilm"))
+    rows = Dataset.from_dict({"text": draw.labelled.texts, "label": draw.labelled.labels})
+    arguments = TrainingArguments(batch_size=16, num_epochs=1, seed=seed, report_to="none", show_progress_bar=False)
+    began = time.perf_counter()
+    Trainer(model=model, args=arguments, train_dataset=rows).train()
+    seconds = time.perf_counter() - began
+    predicted = np.array(model.predict(test.texts, batch_size=32, show_progress_bar=False))
+    return {"predicted": predicted, "seconds": seconds}
+
+
+RIVALS = {"logreg": logreg, "self-training": self_training, "setfit": setfit}

@@ -1,0 +1,1 @@
+"""The commands of `halflabel`, one file each; heavy imports wait inside the functions."""

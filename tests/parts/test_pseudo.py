@@ -1,0 +1,77 @@
+"""Pseudo-labels: sharpened, or hard above FreeMatch's thresholds."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from halflabel.parts.pseudo import NoPseudo, SelfAdaptive, Sharpen, Stored
+from halflabel.types import Shape
+
+SHAPE = Shape(labels=4, width=8, labelled=4, unlabelled=8)
+
+
+def test_sharpening_weighs_every_text_in_full() -> None:
+    p = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
+    target = Sharpen(0.5).label(p)
+    assert torch.allclose(target.y, p.square() / p.square().sum())
+    assert target.weight.tolist() == [1.0]
+
+
+def test_no_pseudo_gives_no_weight() -> None:
+    assert NoPseudo().label(torch.full((3, 4), 0.25)).weight.tolist() == [0.0, 0.0, 0.0]
+
+
+def test_the_first_mask_is_all_ones_for_uniform_probabilities() -> None:
+    labeller = SelfAdaptive(SHAPE, 0.999)
+    p = torch.full((8, 4), 0.25)
+    labeller.update(p)
+    assert labeller.label(p).weight.tolist() == [1.0] * 8
+
+
+def test_thresholds_follow_five_steps_computed_by_hand() -> None:
+    torch.manual_seed(0)
+    labeller = SelfAdaptive(SHAPE, 0.9)
+    tau, marginal = 0.25, torch.full((4,), 0.25)
+    for _ in range(5):
+        p = torch.randn(8, 4).softmax(dim=1)
+        labeller.update(p)
+        tau = 0.9 * tau + 0.1 * float(p.max(dim=1).values.mean())
+        marginal = 0.9 * marginal + 0.1 * p.mean(dim=0)
+    expected = tau * marginal / marginal.max()
+    assert torch.allclose(labeller.thresholds(), expected, atol=1e-6)
+    p = torch.randn(50, 4).softmax(dim=1)
+    keep = p.max(dim=1).values >= expected[p.argmax(dim=1)]
+    assert labeller.label(p).weight.bool().tolist() == keep.tolist()
+    assert 0 < keep.sum() < 50
+
+
+def test_labelling_without_update_changes_nothing() -> None:
+    labeller = SelfAdaptive(SHAPE, 0.9)
+    before = labeller.thresholds().clone()
+    labeller.label(torch.randn(8, 4).softmax(dim=1))
+    assert torch.equal(labeller.thresholds(), before)
+
+
+def test_hard_labels_are_one_hot() -> None:
+    y = SelfAdaptive(SHAPE, 0.9).label(torch.tensor([[0.1, 0.6, 0.2, 0.1]])).y
+    assert y.tolist() == [[0.0, 1.0, 0.0, 0.0]]
+
+
+def test_a_step_updates_before_it_labels() -> None:
+    labeller = SelfAdaptive(SHAPE, 0.0)
+    p = torch.tensor([[0.7, 0.1, 0.1, 0.1], [0.4, 0.3, 0.2, 0.1]])
+    target = labeller(torch.arange(2), lambda: p)
+    assert float(labeller.confidence) == pytest.approx(0.55)
+    assert target.weight.tolist() == [1.0, 0.0]
+
+
+def test_stored_labels_stand_until_they_are_refreshed() -> None:
+    def never() -> torch.Tensor:
+        raise AssertionError("a stored label needs no forward pass")
+
+    labeller = Stored(SHAPE)
+    assert labeller(torch.tensor([3]), never).y.tolist() == [[0.25] * 4]
+    labeller.refresh(torch.tensor([3]), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
+    target = labeller(torch.tensor([3, 0]), never)
+    assert target.y.tolist() == [[1.0, 0.0, 0.0, 0.0], [0.25] * 4] and target.weight.tolist() == [1.0, 1.0]
