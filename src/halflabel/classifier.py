@@ -18,7 +18,7 @@ from halflabel.plans import adjustable, plan_named
 from halflabel.training import Settings, Trained, learn
 from halflabel.types import BadInput, Corpus
 
-DEFAULT_METHOD = "bdd-f"
+DEFAULT_METHOD = "lift"
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -73,7 +73,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         hyper = {key: changes.pop(key) for key in list(changes) if key in method.defaults}
         if self.minutes is not None:
             changes["minutes"] = self.minutes
-        plan = plan_named(self.plan, **changes)
+        plan = plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes})
         return Settings(self.method, plan, self.encoder or plan.encoder, int(self.random_state), hyper)
 
     def _remember(self, trained: Trained, everything: list[str], labelled: Corpus, pool: Corpus) -> None:

@@ -10,25 +10,26 @@ from halflabel.types import BadInput, Plan
 PLANS: dict[str, Plan] = {
     # Sec. IV-A: 50 epochs of 1000 steps, 4 + 8 texts, AdamW at 1e-5 and 1e-3, EMA 0.999, 256 tokens.
     "paper": Plan(
-        name="paper", frozen=False, encoder="bert-base-uncased", epochs=50, epoch_steps=1000, warmup=0,
+        name="paper", frozen=False, encoder="bert-base-uncased", epochs=50, epoch_steps=1000, passes=float("inf"), warmup=0,
         labelled_batch=4, unlabelled_batch=8, encoder_rate=1e-5, head_rate=1e-3, schedule="constant", ema=0.999,
-        max_tokens=256, survey=10_000, minutes=float("inf"),
+        weight_decay=0.0, clip=float("inf"), dropout=True, token_drop=0.0, max_tokens=256, survey=10_000, minutes=float("inf"),
     ),
     "laptop": Plan(
-        name="laptop", frozen=False, encoder="minilm", epochs=8, epoch_steps=100, warmup=100,
+        name="laptop", frozen=False, encoder="minilm", epochs=8, epoch_steps=100, passes=float("inf"), warmup=100,
         labelled_batch=4, unlabelled_batch=16, encoder_rate=5e-5, head_rate=1e-3, schedule="linear", ema=0.98,
-        max_tokens=256, survey=1000, minutes=15.0,
+        weight_decay=0.01, clip=1.0, dropout=False, token_drop=0.15, max_tokens=256, survey=1000, minutes=15.0,
     ),
     "frozen": Plan(
-        name="frozen", frozen=True, encoder="minilm", epochs=10, epoch_steps=100, warmup=300,
+        name="frozen", frozen=True, encoder="minilm", epochs=10, epoch_steps=100, passes=float("inf"), warmup=300,
         labelled_batch=16, unlabelled_batch=64, encoder_rate=0.0, head_rate=1e-3, schedule="constant", ema=0.99,
-        max_tokens=256, survey=1_000_000, minutes=float("inf"),
+        weight_decay=0.0, clip=float("inf"), dropout=True, token_drop=0.0, max_tokens=256, survey=1_000_000, minutes=float("inf"),
     ),
 }
 
 _LIMITS: dict[str, tuple[float, float]] = {
-    "epochs": (1, 1e6), "epoch_steps": (1, 1e9), "warmup": (0, 1e9), "labelled_batch": (1, 1e6),
+    "epochs": (0, 1e6), "epoch_steps": (1, 1e9), "warmup": (0, 1e9), "labelled_batch": (1, 1e6),
     "unlabelled_batch": (1, 1e6), "encoder_rate": (0.0, 1.0), "head_rate": (0.0, 1.0), "ema": (0.0, 0.999999),
+    "passes": (1e-3, float("inf")), "weight_decay": (0.0, 1.0), "clip": (1e-6, float("inf")), "token_drop": (0.0, 0.9),
     "max_tokens": (4, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
 }
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import nn
 
 from halflabel.data.augment import WordEdits
 from halflabel.data.labels import Classes
@@ -20,12 +21,14 @@ from halflabel.fitted import Fitted, write_description
 from halflabel.methods import find
 from halflabel.metrics import multi_class
 from halflabel.model.encoder import Encoder, load_encoder
+from halflabel.model.head import Unit
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
 from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.parts.start import closed_form
 from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
 from halflabel.train.loop import Outcome, Report, train
-from halflabel.train.objective import Objective, Problem, SelfTraining
+from halflabel.train.objective import Objective, Problem
 from halflabel.train.pace import fitted_to_minutes
 from halflabel.types import BadInput, Corpus, Plan, Shape
 
@@ -61,13 +64,12 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     method = find(settings.method)
     began = time.monotonic()
     encoder = load_encoder(settings.encoder, settings.plan.max_tokens)
+    if not settings.plan.dropout:
+        without_dropout(encoder)
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
-    recipe = method(shape, **settings.hyper)
-    objective = Objective(Frozen() if settings.plan.frozen else encoder, recipe)
-    source, views = make_source(encoder, labelled, pool, recipe, settings, report)
-    y = torch.from_numpy(classes.matrix(labelled.labels))
-    problem = Problem(source, y, len(pool), views, _truth(truth, classes))
+    objective = Objective(Frozen() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
+    problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
 
     keeper: Keeper | Memory = Memory()
     plan = settings.plan
@@ -92,18 +94,44 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     return Trained(model, outcome)
 
 
-def make_source(encoder: Encoder, labelled: Corpus, pool: Corpus, recipe: SelfTraining, settings: Settings,
-                report: Report) -> tuple[Source, int]:
+def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
+                 settings: Settings, report: Report = lambda line: None, truth: list[Any] | None = None) -> Problem:
     """Token ids or frozen vectors of all texts, labelled first, in as many views as the method wants."""
-    texts = [labelled.texts + pool.texts]
-    if recipe.strong_views and len(pool):
-        texts += [labelled.texts + view for view in strong_views(pool, Classes.of(labelled.labels).names, settings.seed)]
-    if not settings.plan.frozen:
-        return TokenSource(encoder, texts), len(texts)
-    store = VectorStore(cache_folder() / "vectors", encoder)
-    vectors = [torch.from_numpy(store(view, lambda done, total: report({"encoded": done, "texts": total})))
-               for view in texts]
-    return VectorSource(vectors), len(texts)
+    plan, method = settings.plan, objective.method
+    y = torch.from_numpy(classes.matrix(labelled.labels))
+    views = [labelled.texts + pool.texts]
+    if method.strong_views and len(pool):
+        views += [labelled.texts + view for view in strong_views(pool, classes.names, settings.seed)]
+    vectors: list[np.ndarray] = []
+    if plan.frozen or method.closed_form:
+        store = VectorStore(cache_folder() / "vectors", encoder)
+        wanted = views if plan.frozen else views[:1]
+        vectors = [store(view, lambda done, total: report({"encoded": done, "texts": total})) for view in wanted]
+    if method.closed_form:
+        begin(objective, vectors[0], y, settings.seed)
+    source: Source = TokenSource(encoder, views, drop=plan.token_drop)
+    if plan.frozen:
+        source = VectorSource([torch.from_numpy(view) for view in vectors])
+    columns = None if truth is None else torch.from_numpy(classes.matrix(truth).argmax(axis=1))
+    return Problem(source, y, len(pool), len(views), columns)
+
+
+def begin(objective: Objective, vectors: np.ndarray, y: torch.Tensor, seed: int) -> None:
+    """Puts the closed-form rule into the head and its soft labels into the table."""
+    x = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
+    x = x.astype(np.float64)
+    rule = closed_form(x[: len(y)], y.argmax(dim=1).numpy(), x[len(y) :], y.shape[1], seed=seed).rule
+    assert isinstance(objective.network.head, Unit), "a closed-form start is a linear rule"
+    objective.network.head.set(torch.from_numpy(rule.weight), torch.from_numpy(rule.bias))
+    soft = np.exp(rule.log_probabilities(x[len(y) :]))
+    objective.pseudo.refresh(torch.arange(len(soft)), torch.from_numpy(soft))
+
+
+def without_dropout(encoder: Encoder) -> None:
+    """Switches off the dropout that the encoder came with."""
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout):
+            module.p = 0.0
 
 
 def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[list[str]]:
@@ -166,7 +194,3 @@ def versions() -> dict[str, str]:
 
     return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
             "transformers": transformers.__version__, "machine": platform.machine()}
-
-
-def _truth(truth: list[Any] | None, classes: Classes) -> torch.Tensor | None:
-    return None if truth is None else torch.from_numpy(classes.matrix(truth).argmax(axis=1))

@@ -78,6 +78,7 @@ class Plan:
     encoder: str  # used when no encoder is named
     epochs: int  # statistics, thresholds and stored labels are refitted at the start of each
     epoch_steps: int
+    passes: float  # over the pool in an epoch, at most: a small pool shortens it
     warmup: int  # steps on labelled texts alone, before the first epoch
     labelled_batch: int
     unlabelled_batch: int
@@ -85,6 +86,10 @@ class Plan:
     head_rate: float
     schedule: Literal["constant", "linear"]
     ema: float  # decay of the averaged weights
+    weight_decay: float
+    clip: float  # largest norm of the gradient
+    dropout: bool  # keep the dropout that the encoder came with
+    token_drop: float  # share of the tokens that a training text loses at random
     max_tokens: int
     survey: int  # pool texts that the statistics of an epoch look at, at most
     minutes: float  # the time that the steps have to fit into; infinite: no limit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
@@ -24,12 +24,6 @@ def use(ctx: typer.Context, file: Path | None) -> Path | None:
         sections = {name: defaults(file, name, section, known) for name, section in load(file).items()}
         ctx.default_map = sections.get(ctx.info_name or "", {})
     return file
-
-
-Config = Annotated[Path | None, typer.Option(
-    "--config", metavar="FILE", envvar="HALFLABEL_CONFIG", is_eager=True, callback=use, show_default=NAME,
-    help="TOML file with a section for each command, its keys named as the options. "
-         "Environment variables HALFLABEL_COMMAND_OPTION (HALFLABEL_TRAIN_PLAN) win over it, options over both.")]
 
 
 def load(file: Path) -> dict[str, Any]:

@@ -72,8 +72,8 @@ def read_pool(file: Path, columns: Columns, *, truth: bool) -> tuple[Corpus, str
         # labels that nobody will use must not stop a run; if the texts are at fault, this fails again
         return read(file, text=columns.text, labels=False), ""
     count = sum(label is not None for label in corpus.labels)
-    notice = f"{count} labels in {corpus.source} are not looked at; --truth uses them for measuring only" if count else ""
-    return corpus.without_labels(), notice
+    notice = f"{count} labels in {corpus.source} are not looked at; --truth uses them for measuring only"
+    return corpus.without_labels(), notice if count else ""
 
 
 def without_known(pool: Corpus, labelled: Corpus) -> tuple[Corpus, list[str]]:
@@ -100,7 +100,7 @@ def read_dev(file: Path, columns: Columns, classes: Classes, training: list[str]
     corpus, notices = labelled_rows(file, columns, classes, role="dev")
     both = len(set(corpus.texts) & set(training))
     if both:
-        notices.append(f"{both} texts of {corpus.source} are also among the training texts; its score will look too good")
+        notices.append(f"{both} texts of {corpus.source} are also among the training texts; its score may be too good")
     return corpus, notices
 
 
@@ -133,7 +133,8 @@ def with_views(pool: Corpus, file: Path, text_column: str | None) -> tuple[Corpu
     by_text = dict(zip(source.texts, source.views, strict=True))
     missing = sum(text not in by_text for text in pool.texts)
     if missing == len(pool):
-        raise BadInput(f"{source.source} holds none of the unlabelled texts; its text column has to repeat them exactly")
+        raise BadInput(f"{source.source} holds none of the unlabelled texts; its texts have to be exactly the same")
     width = len(source.views[0])
-    notices = [f"{missing} unlabelled texts have no views in {source.source}; the text itself is used"] if missing else []
-    return replace(pool, views=[by_text.get(text, (text,) * width) for text in pool.texts]), notices
+    notice = f"{missing} unlabelled texts have no views in {source.source}; the text itself is used"
+    views = [by_text.get(text, (text,) * width) for text in pool.texts]
+    return replace(pool, views=views), [notice] if missing else []

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from halflabel.train.objective import SelfTraining
@@ -25,7 +26,7 @@ class Method:
     task: Task
     paper: str
     build: Callable[..., SelfTraining]
-    labelled_batch: int | None  # where the paper gives this method a batch of its own
+    plans: Mapping[str, Mapping[str, Any]]  # what the method changes in a plan
 
     @property
     def summary(self) -> str:
@@ -46,10 +47,11 @@ class Method:
 METHODS: dict[str, Method] = {}
 
 
-def method(name: str, *, task: Task, paper: str, labelled_batch: int | None = None) -> Callable[..., Any]:
+def method(name: str, *, task: Task, paper: str,
+           plans: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> Callable[..., Any]:
     """Registers a function as a method."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
-        METHODS[name] = Method(name, task, paper, build, labelled_batch)
+        METHODS[name] = Method(name, task, paper, build, plans)
         return build
     return register
 

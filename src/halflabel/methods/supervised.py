@@ -9,7 +9,7 @@ from halflabel.train.objective import SelfTraining
 from halflabel.types import Shape
 
 
-@method("ce", task="multi-class", paper="BERT+CE", labelled_batch=8)
+@method("ce", task="multi-class", paper="BERT+CE", plans={"paper": {"labelled_batch": 8}})
 def ce(shape: Shape) -> SelfTraining:
     """Cross-entropy on labelled texts; the unlabelled are not looked at."""
     return SelfTraining(head=Linear(shape), loss=cross_entropy)

@@ -113,10 +113,13 @@ class Run:
         if len(self.sample):
             if self.step == self.plan.warmup:
                 prior = self.problem.y.mean(dim=0).double().cpu().numpy()
-                self.guard.refer(seen.shares() if self.plan.warmup else prior)
+                started = self.plan.warmup > 0 or self.objective.method.closed_form
+                self.guard.refer(seen.shares() if started else prior)
             elif self.guard.collapsed(seen.shares()):
                 line["notice"] = self.restart()
                 seen = survey(self.objective, self.problem, self.sample)
+            if self.step > self.plan.warmup:
+                self.objective.pseudo.refresh(torch.from_numpy(seen.rows), seen.p)
         if self.step > 0:
             self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
         line |= describe(seen, self.problem) | self.objective.network.angles.report()
@@ -157,6 +160,8 @@ class Run:
         step: Step = self.objective(self.problem, draw, self.objective.method.weight(done) * float(self.guard.trust))
         self.optimizer.zero_grad(set_to_none=True)
         step.loss.backward()
+        if self.plan.clip < float("inf"):
+            nn.utils.clip_grad_norm_(self.objective.parameters(), self.plan.clip)
         self.optimizer.step()
         self.average.update(self.objective.network)
         if step.target is not None:
@@ -213,14 +218,14 @@ class Run:
 
 
 def make_optimizer(objective: Objective, plan: Plan) -> torch.optim.AdamW:
-    """AdamW with a rate each for encoder and classifier, no weight decay (Sec. IV-A and its lineage)."""
+    """AdamW with a rate each for encoder and classifier, Sec. IV-A."""
     encoder = list(objective.network.encoder.parameters())
     own = {id(p) for p in encoder}
     rest = [p for p in objective.parameters() if id(p) not in own]
     groups = [{"params": rest, "lr": plan.head_rate, "peak": plan.head_rate}]
     if encoder:
         groups.append({"params": encoder, "lr": plan.encoder_rate, "peak": plan.encoder_rate})
-    return torch.optim.AdamW(groups, eps=1e-6, weight_decay=0.0, foreach=True)
+    return torch.optim.AdamW(groups, eps=1e-6, weight_decay=plan.weight_decay, foreach=True)
 
 
 def rates(optimizer: torch.optim.AdamW, plan: Plan, step: int) -> None:

@@ -31,6 +31,7 @@ class SelfTraining:
     pseudo: Labeller = field(default_factory=NoPseudo)
     penalty: Penalty = field(default_factory=NoPenalty)
     weight: Weight = constant(1.0)
+    closed_form: bool = False  # begins with the rule of `parts.start` in its head and its soft labels stored
     strong_views: bool = False  # unlabelled texts learn on an edited view, and are labelled on the original
 
     @property

@@ -20,10 +20,18 @@ RESERVE = 0.8  # share of the time that the steps may take; the rest is for savi
 
 def fitted_to_minutes(plan: Plan, objective: Objective, problem: Problem, seed: int) -> Plan:
     """The plan, shortened until it fits into its minutes; never lengthened."""
-    if plan.minutes == float("inf"):
+    plan = within_passes(plan, problem.unlabelled)
+    if plan.minutes == float("inf") or plan.steps == 0:
         return plan
     step, look = measure(plan, objective, problem, seed)
     return shortened(plan, step, look)
+
+
+def within_passes(plan: Plan, unlabelled: int) -> Plan:
+    """Epochs of as many passes over the pool as the plan allows."""
+    if plan.passes == float("inf") or not unlabelled:
+        return plan
+    return replace(plan, epoch_steps=min(plan.epoch_steps, max(1, int(plan.passes * unlabelled / plan.unlabelled_batch))))
 
 
 def measure(plan: Plan, objective: Objective, problem: Problem, seed: int) -> tuple[float, float]:

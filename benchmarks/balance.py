@@ -1,0 +1,80 @@
+"""BDD against AM, everything else equal: frozen and fine-tuned, with and without balanced angles.
+
+    python benchmarks/balance.py --data FOLDER [--plans frozen laptop] [--seeds 0 1 2 3 4]
+
+Only the labelled texts differ from seed to seed. Strong views are made once by word edits and shared by all runs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from halflabel import TextClassifier
+from halflabel.data.augment import WordEdits
+from halflabel.types import Corpus
+from protocol import Results, draw, load
+
+SETS = {"ag_news": (6000, 2000), "sst5": (6000, None), "arxiv_topics10": (6000, 2000)}  # train and test texts
+METHODS = ("bdd-s", "am-s", "bdd-f", "am-f")
+
+
+def main() -> None:
+    options = parse()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    results = Results("balance")
+    for name in options.sets:
+        train, test = (load(options.data, name, part, n) for part, n in zip(("train", "test"), SETS[name], strict=True))
+        views = dict(zip(train.texts, WordEdits.fit(train.texts, seed=0).views(train.texts, 0), strict=True))
+        for plan in options.plans:
+            for per_class in options.per_class:
+                for seed in options.seeds:
+                    for method in METHODS:
+                        key = {"set": name, "plan": plan, "per_class": per_class, "seed": seed, "method": method,
+                               "unlabelled": options.unlabelled}
+                        if not results.has(**key):
+                            line = run(train, test, views, key, options.set)
+                            results.add(**key, **line)
+                            print(key, round(line["accuracy"], 4), round(line["seconds"], 1), flush=True)
+
+
+def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any], changes: dict[str, float]) -> dict[str, Any]:
+    """One run, measured on the test texts; true labels of the pool only measure pseudo-labels."""
+    split = draw(train, key["per_class"], key["unlabelled"], key["seed"])
+    log: list[dict[str, Any]] = []
+    clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"], settings=changes or None)
+    began = time.perf_counter()
+    clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts, truth=split.truth,
+            views=[(views[text],) for text in split.pool.texts],
+            report=lambda line: log.append(line) if "epoch" in line else None)
+    seconds = time.perf_counter() - began
+    predicted = clf.predict(test.texts)
+    last = log[-1]
+    return {"accuracy": float(np.mean(predicted == np.array(test.labels))), "seconds": seconds, "n_test": len(test),
+            "pseudo_accuracy": last["pseudo_accuracy"], "dlav": last["dlav"], "a": last.get("a"),
+            "notices": clf.notices_}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--plans", nargs="+", default=["frozen", "laptop"])
+    parser.add_argument("--per-class", type=int, nargs="+", default=[25])
+    parser.add_argument("--unlabelled", type=int, default=4000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--set", type=lambda pair: (pair.split("=")[0], float(pair.split("=")[1])), nargs="*", default=[])
+    options = parser.parse_args()
+    options.set = {key: int(value) if value == int(value) else value for key, value in options.set}
+    return options
+
+
+if __name__ == "__main__":
+    main()

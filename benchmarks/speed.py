@@ -1,0 +1,125 @@
+"""Training speed: halflabel's loop against a plain fp32 PyTorch loop over the same model, batch sizes and texts.
+
+    python benchmarks/speed.py --data FOLDER [--steps 150] [--repeats 3]
+
+Both loops learn the same soft labels with the same optimizer and rates, in turn, in one process. The plain loop is
+what one writes without thinking of speed: shuffled batches, padded to their longest text, fp32.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional
+
+from halflabel.data.labels import Classes
+from halflabel.model.encoder import load_encoder
+from halflabel.model.network import Network
+from halflabel.model.source import padded
+from halflabel.model.vectors import encode
+from halflabel.methods import find
+from halflabel.train.loop import Run
+from halflabel.train.objective import Objective
+from halflabel.training import Settings, make_problem
+from halflabel.plans import plan_named
+from halflabel.types import Corpus, Shape
+from protocol import Draw, Results, draw, load
+
+
+def main() -> None:
+    options = parse()
+    train, test = load(options.data, "ag_news", "train"), load(options.data, "ag_news", "test", options.test)
+    split = draw(train, 10, options.steps * 16, seed=0)
+    results = Results("speed")
+    rates: dict[str, list[float]] = {"halflabel": [], "plain": []}
+    for repeat in range(options.repeats):
+        for name, loop in (("halflabel", ours), ("plain", plain)):
+            rate, network = loop(split, options.steps, repeat)
+            accuracy = measure(network, test, split)
+            rates[name].append(rate)
+            results.add(loop=name, repeat=repeat, steps=options.steps, texts_per_second=rate, accuracy=accuracy)
+            print(f"{name}: {rate:.1f} texts/s, accuracy {accuracy:.4f}", flush=True)
+    ratio = statistics.median(rates["halflabel"]) / statistics.median(rates["plain"])
+    print(f"halflabel runs {ratio:.2f} times as many texts per second")
+
+
+def prepare(split: Draw, steps: int, seed: int) -> tuple[Objective, object, Settings]:
+    """The default method at its start: encoder, head and soft labels."""
+    plan = plan_named("laptop", epochs=1, epoch_steps=steps, warmup=0, labelled_batch=4, unlabelled_batch=16)
+    settings = Settings("lift", plan, "minilm", seed, {})
+    encoder = load_encoder("minilm", plan.max_tokens)
+    shape = Shape(4, encoder.width, len(split.labelled), len(split.pool))
+    torch.manual_seed(seed)
+    objective = Objective(encoder, find("lift")(shape))
+    problem = make_problem(encoder, objective, split.labelled, split.pool, Classes.of(split.labelled.labels), settings)
+    return objective, problem, settings
+
+
+def ours(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
+    """halflabel's own loop."""
+    objective, problem, settings = prepare(split, steps, seed)
+    run = Run(objective, problem, settings.plan, seed)
+    began = time.perf_counter()
+    while run.step < steps:
+        run.learn()
+    seconds = time.perf_counter() - began
+    objective.network.load_state_dict(run.average.tensors)
+    return steps * 20 / seconds, objective.network
+
+
+def plain(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
+    """A loop as in a tutorial, on the same start."""
+    objective, problem, settings = prepare(split, steps, seed)
+    network, soft, encoder = objective.network, objective.pseudo.table, objective.network.encoder
+    y, ids = problem.y, problem.source.tokens[0]
+    optimizer = torch.optim.AdamW([
+        {"params": network.encoder.parameters(), "lr": settings.plan.encoder_rate},
+        {"params": network.head.parameters(), "lr": settings.plan.head_rate}])
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / steps)
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(split.pool))
+    network.train()
+    began = time.perf_counter()
+    for step in range(steps):
+        labelled = rng.choice(len(y), 4, replace=False)
+        pool = order[16 * step : 16 * step + 16]
+        rows = np.concatenate([labelled, len(y) + pool])
+        tokens, mask = padded([ids[row] for row in rows], encoder.padding)
+        h = encoder(tokens, mask)
+        scores = network.head(network.head.features(h))
+        targets = torch.cat([y[labelled], soft[pool]])
+        losses = -(targets * functional.log_softmax(scores, dim=1)).sum(dim=1)
+        loss = losses[:4].mean() + losses[4:].mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+    return steps * 20 / (time.perf_counter() - began), network
+
+
+def measure(network: Network, test: Corpus, split: Draw) -> float:
+    """Accuracy on the test texts."""
+    network.eval()
+    h = torch.from_numpy(encode(network.encoder, test.texts))
+    names = Classes.of(split.labelled.labels).names
+    with torch.inference_mode():
+        predicted = network.classify(h).scores.argmax(dim=1).tolist()
+    return float(np.mean([names[k] == label for k, label in zip(predicted, test.labels, strict=True)]))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--steps", type=int, default=150)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--test", type=int, default=2000)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

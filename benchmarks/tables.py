@@ -1,0 +1,118 @@
+"""Writes the tables of the documentation from the committed results; `--check` only says whether they agree.
+
+    python benchmarks/tables.py [--check]
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import statistics
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+RESULTS = Path(__file__).parent / "results"
+TARGETS = ("README.md", "docs/results.md")
+Line = dict[str, Any]
+
+
+def main() -> None:
+    tables = {name: make() for name, make in TABLES.items()}
+    stale = [target for target in TARGETS if (ROOT / target).read_text(encoding="utf-8") != filled(ROOT / target, tables)]
+    if "--check" in sys.argv:
+        sys.exit(f"tables are stale in {', '.join(stale)}: run python benchmarks/tables.py" if stale else 0)
+    for target in stale:
+        (ROOT / target).write_text(filled(ROOT / target, tables), encoding="utf-8")
+
+
+def filled(file: Path, tables: dict[str, str]) -> str:
+    """The file with each `<!-- table: name -->` block written anew."""
+    def block(found: re.Match[str]) -> str:
+        return f"<!-- table: {found[1]} -->\n{tables[found[1]]}\n<!-- end -->"
+
+    return re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", block, file.read_text(encoding="utf-8"), flags=re.S)
+
+
+def lines(name: str) -> list[Line]:
+    file = RESULTS / f"{name}.jsonl"
+    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
+
+
+def grouped(rows: Iterable[Line], *keys: str) -> dict[tuple[Any, ...], list[Line]]:
+    groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
+    for row in rows:
+        groups[tuple(row[key] for key in keys)].append(row)
+    return groups
+
+
+def spread(values: list[float]) -> str:
+    """Mean and deviation over seeds."""
+    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
+    return f"{statistics.mean(values):.3f} ± {deviation:.3f} ({len(values)})"
+
+
+def markdown(head: list[str], body: list[list[str]]) -> str:
+    rows = [head, ["---"] * len(head), *body]
+    return "\n".join("| " + " | ".join(row) + " |" for row in rows)
+
+
+def accuracy() -> str:
+    """Accuracy on the official AG News test set by method and labels per class."""
+    rows = [row for row in lines("accuracy") if row["set"] == "ag_news"]
+    cells, shots = grouped(rows, "method", "per_class"), sorted({row["per_class"] for row in rows})
+    body = []
+    for method in ("default", "setfit", "self-training", "logreg"):
+        found = [cells.get((method, n), []) for n in shots]
+        if any(found):
+            scores = [spread([row["accuracy"] for row in cell]) if cell else "not run" for cell in found]
+            seconds = [f"{statistics.mean(row['seconds'] for row in cell):.0f} s" if cell else "" for cell in found]
+            body.append([NAMES.get(method, method), *(x for pair in zip(scores, seconds, strict=True) for x in pair)])
+    return markdown(["method", *(x for n in shots for x in (f"{n} labels per class", "time"))], body)
+
+
+def balance() -> str:
+    """BDD against AM on each set, and the mean difference over paired seeds."""
+    body = []
+    for (plan, name, per_class, unlabelled), rows in grouped(
+            lines("balance"), "plan", "set", "per_class", "unlabelled").items():
+        by = grouped(rows, "method")
+        for kind in ("s", "f"):
+            bdd, am = ({row["seed"]: row for row in by.get((f"{side}-{kind}",), [])} for side in ("bdd", "am"))
+            seeds = sorted(bdd.keys() & am.keys())
+            if seeds:
+                gaps = [bdd[seed]["accuracy"] - am[seed]["accuracy"] for seed in seeds]
+                pseudo = [statistics.mean(side[seed]["pseudo_accuracy"] for seed in seeds) for side in (bdd, am)]
+                body.append([plan, name, f"{per_class} + {unlabelled}", f"-{kind.upper()}",
+                             spread([bdd[seed]["accuracy"] for seed in seeds]),
+                             spread([am[seed]["accuracy"] for seed in seeds]), f"{statistics.mean(gaps):+.3f}",
+                             f"{pseudo[0]:.3f} / {pseudo[1]:.3f}"])
+    return markdown(["plan", "set", "labels per class + pool", "form", "BDD", "AM", "difference",
+                     "pseudo-labels right, BDD / AM"], body)
+
+
+def speed() -> str:
+    """Texts per second of the two loops, medians over repeats, and their ratio."""
+    by = grouped(lines("speed"), "loop")
+    rate = {loop: statistics.median(row["texts_per_second"] for row in rows) for (loop,), rows in by.items()}
+    body = [[NAMES.get(loop, loop), f"{rate[loop]:.0f}", f"{rate[loop] / rate['plain']:.2f}",
+             spread([row["accuracy"] for row in by[(loop,)]])] for loop in rate]
+    return markdown(["loop", "texts per second", "ratio", "accuracy after"], body)
+
+
+def machine() -> str:
+    """What the figures were measured on."""
+    seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
+                   for name in ("accuracy", "balance", "speed") for row in lines(name)})
+    return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
+
+
+NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit", "self-training": "self-training (scikit-learn), frozen",
+         "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
+TABLES: dict[str, Callable[[], str]] = {"accuracy": accuracy, "balance": balance, "speed": speed, "machine": machine}
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+"""The command line: `halflabel train`, `predict`, `evaluate`, `methods`, `info` and `demo`.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from halflabel import __version__, console
+from halflabel.commands.about import info, methods
+from halflabel.commands.demo import demo
+from halflabel.commands.evaluate import evaluate
+from halflabel.commands.predict import predict
+from halflabel.commands.train import train
+from halflabel.types import BadInput
+
+USAGE = 2  # exit code for what a person can mend
+
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
+    "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
+for command in (train, predict, evaluate, methods, info, demo):
+    app.command()(command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.say(f"halflabel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def halflabel(
+    version: Annotated[bool, typer.Option("--version", show_envvar=False, is_eager=True, callback=_version,
+                                          help="Print the version and exit.")] = False,
+) -> None:
+    """Text classification from a handful of labels and a heap of unlabelled texts."""
+
+
+def main() -> None:
+    """Runs the command; what a person can mend ends as one sentence and exit code 2."""
+    try:
+        app(args=sys.argv[1:] or ["--help"], prog_name="halflabel")
+    except BadInput as error:
+        console.fail(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        remedy = "free some space, check the permissions or choose another place"
+        console.fail(f"{where}{error.strerror or error}; {remedy}")
+    sys.exit(USAGE)

@@ -1,0 +1,118 @@
+"""`halflabel demo`: what unlabelled texts add, on the sample corpus."""
+
+from __future__ import annotations
+
+import csv
+import json as jsonlib
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from halflabel import console
+from halflabel.commands import options
+from halflabel.commands.evaluate import measure
+from halflabel.commands.folder import filled, new_folder
+from halflabel.commands.train import STOPPED
+from halflabel.types import BadInput, Corpus
+
+if TYPE_CHECKING:
+    from halflabel.classifier import TextClassifier
+    from halflabel.data.split import Split
+
+PER_QUEUE = 5
+MINUTES = 1.5  # with both trainings and the loading, `make demo` has to stay under three
+MARK = "demo.json"
+WIDTH = 72
+
+
+def demo(
+    *,
+    out: Annotated[Path, options.option(metavar="DIR", help="Folder for model and sample texts.")] = Path("demo"),
+    plan: options.Plan = None,
+    minutes: Annotated[float | None, options.option(help="Time that fine-tuning may take.",
+                                                  show_default=f"{MINUTES}")] = None,
+    encoder: options.Encoder = None,
+    seed: options.Seed = None,
+    config: options.Config = None,
+) -> None:
+    """Train on sample helpdesk messages, with and without unlabelled texts."""
+    if out.exists() and (not out.is_dir() or (filled(out) and not is_demo(out))):
+        raise BadInput(f"{out} exists and is not from an earlier demo; choose another --out")
+    from halflabel.classifier import TextClassifier
+    from halflabel.data.sample import sample
+    from halflabel.data.split import draw
+    from halflabel.train.loop import Interrupted
+
+    split, test = draw(sample("train"), per_class=PER_QUEUE, unlabelled=None, seed=seed or 0), sample("test")
+    chosen: dict[str, Any] = {"encoder": encoder, "random_state": seed or 0}
+    plan = plan or "laptop"
+    full = TextClassifier(plan=plan, minutes=MINUTES if minutes is None and plan == "laptop" else minutes, **chosen)
+    try:
+        with new_folder(out, begun=is_demo):
+            write_sample(out, split, test)
+            figures = [train_one(TextClassifier("ce", plan="frozen", **chosen), split, test, pool=[], folder=None),
+                       train_one(full, split, test, pool=split.unlabelled.texts, folder=out / "model")]
+            (out / MARK).write_text(jsonlib.dumps(figures, indent=1), encoding="utf-8")
+    except (Interrupted, KeyboardInterrupt):
+        console.hint("stopped; nothing was kept")
+        raise typer.Exit(STOPPED) from None
+    show(figures, split, test, full, out)
+
+
+def is_demo(folder: Path) -> bool:
+    return (folder / MARK).is_file()
+
+
+def write_sample(out: Path, split: Split, test: Corpus) -> None:
+    """The texts as files that the other commands take."""
+    out.mkdir(parents=True, exist_ok=True)
+    for name, corpus in (("labelled", split.labelled), ("unlabelled", split.unlabelled), ("test", test)):
+        with open(out / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
+            lines = csv.writer(stream, lineterminator="\n")
+            lines.writerow(["text", "label"][: 1 if name == "unlabelled" else 2])
+            for text, label in zip(corpus.texts, corpus.labels, strict=True):
+                lines.writerow([text] if label is None else [text, label])
+
+
+def train_one(clf: TextClassifier, split: Split, test: Corpus, *, pool: Sequence[str],
+              folder: Path | None) -> dict[str, Any]:
+    """Trains and measures on the held-out part."""
+    began = time.monotonic()
+    console.hint(f"learning from {len(split.labelled)} labelled and {len(pool):,} unlabelled texts ...")
+    with console.meter() as meter:
+        clf.fit(split.labelled.texts, split.labelled.labels, pool, folder=folder, report=console.Training(meter))
+    seconds = time.monotonic() - began
+    figures = measure(clf.model_, test)
+    return {"method": clf.method, "labelled": len(split.labelled), "unlabelled": len(pool),
+            "accuracy": figures["accuracy"], "macro_f1": figures["macro_f1"], "seconds": round(seconds, 1)}
+
+
+def show(figures: list[dict[str, Any]], split: Split, test: Corpus, clf: TextClassifier, out: Path) -> None:
+    """The table, three predictions, and what to type next."""
+    queues = len(set(split.labelled.labels))
+    console.say(f"Helpdesk messages in {queues} queues, {PER_QUEUE} labelled messages of each; measured on "
+                f"{len(test):,} messages that neither training saw.")
+    console.table(("learnt from", "labelled", "unlabelled", "accuracy", "macro F1", "seconds"),
+                  [(name, row["labelled"], row["unlabelled"], row["accuracy"], row["macro_f1"],
+                    f"{row['seconds']:.0f}")
+                   for name, row in zip(("labels only", "labels + unlabelled texts"), figures, strict=True)], numbers=5)
+    rows = first_of_each(test)[:3]
+    texts = [test.texts[i] for i in rows]
+    for text, found, i in zip(texts, clf.predict(texts), rows, strict=True):
+        verdict = "right" if found == test.labels[i] else f"wrong, it is {test.labels[i]}"
+        console.say(f"  {text if len(text) <= WIDTH else text[: WIDTH - 3] + '...'}\n    -> {found} ({verdict})")
+    folder = shlex.quote(str(out))
+    console.say(f"\nThe model is in {out / 'model'}. Try it:")
+    console.say(f"  echo 'I cannot log in since this morning' | halflabel predict {folder}/model")
+    console.say(f"  halflabel evaluate {folder}/model {folder}/test.csv")
+    console.say("On your own texts:")
+    console.say("  halflabel train labelled.csv --unlabelled pool.csv --out model")
+
+
+def first_of_each(corpus: Corpus) -> list[int]:
+    """The first text of each label, in their order."""
+    return sorted({label: i for i, label in reversed(list(enumerate(corpus.labels)))}.values())

@@ -1,0 +1,67 @@
+"""Ctrl-C and SIGKILL in a process of its own; going on ends with the same weights."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli_runner import write_csv
+from conftest import tiny_texts
+
+STEPS = ("--set", "epochs=3", "--set", "epoch_steps=40", "--set", "warmup=10", "--set", "labelled_batch=4",
+         "--set", "unlabelled_batch=8")
+
+
+def start(arguments: list[str]) -> subprocess.Popen[str]:
+    code = "import torch; torch.set_num_threads(1); from halflabel.cli import main; main()"
+    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                            text=True, env=os.environ)
+
+
+def finish(arguments: list[str]) -> tuple[int, str]:
+    process = start(arguments)
+    _, err = process.communicate(timeout=120)
+    return process.returncode, err
+
+
+def stop_in_the_middle(arguments: list[str], out: Path, sign: signal.Signals) -> tuple[int, str]:
+    known = set(out.glob("checkpoint-*"))
+    process = start(arguments)
+    limit = time.monotonic() + 60
+    while not set(out.glob("checkpoint-*")) - known and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.01)
+    process.send_signal(sign)
+    _, err = process.communicate(timeout=60)
+    return process.returncode, err
+
+
+@pytest.fixture
+def arguments(tmp_path: Path, tiny_encoder: str) -> list[str]:
+    write_csv(tmp_path / "labelled.csv", *tiny_texts(5))
+    write_csv(tmp_path / "pool.csv", tiny_texts(20, seed=1)[0])
+    return ["train", str(tmp_path / "labelled.csv"), "--unlabelled", str(tmp_path / "pool.csv"), "--encoder",
+            tiny_encoder, "--method", "bdd-f", "--plan", "laptop", "--minutes", "30", *STEPS]
+
+
+def test_interrupted_and_killed_runs_go_on_to_the_same_weights(tmp_path: Path, arguments: list[str]) -> None:
+    whole, stopped = tmp_path / "whole", tmp_path / "a stopped run"
+    assert finish([*arguments, "--out", str(whole)])[0] == 0
+
+    mine = [*arguments, "--checkpoint-seconds", "0.1", "--out", str(stopped)]
+    code, err = stop_in_the_middle(mine, stopped, signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    again = [*mine, "--resume"]
+    assert list(stopped.glob("checkpoint-*")), err
+
+    code, err = stop_in_the_middle(again, stopped, signal.SIGINT)
+    assert code == 130, err
+    assert "saved in" in err and f"--out '{stopped}' --resume" in err and "Traceback" not in err
+    assert finish(again)[0] == 0
+    for name in ("model.safetensors", "metrics.jsonl"):
+        assert (stopped / name).read_bytes() == (whole / name).read_bytes(), name
+    assert not list(stopped.glob("checkpoint-*"))

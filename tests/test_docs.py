@@ -1,0 +1,44 @@
+"""Figures in the documentation come from the committed results, and its examples run."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from conftest import tiny_texts
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_tables_agree_with_the_results() -> None:
+    done = subprocess.run([sys.executable, str(ROOT / "benchmarks" / "tables.py"), "--check"],
+                          capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_python_example_runs(tiny_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), flags=re.S)
+    assert code
+    monkeypatch.chdir(tmp_path)
+    texts, labels = tiny_texts(3)
+    names = {"texts": texts, "labels": labels, "pool": tiny_texts(4, seed=1)[0], "new_texts": ["goal match"]}
+    exec(code[1].replace("random_state=0", f"encoder={tiny_encoder!r}, plan='frozen', random_state=0"), names)
+    assert names["clf"].predict(["bread soup oven"]).shape == (1,)
+
+
+def test_every_method_stands_in_the_readme() -> None:
+    from halflabel.methods import METHODS
+
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert [name for name in METHODS if f"`{name}`" not in readme] == []
+
+
+def test_public_names_are_sorted_and_there() -> None:
+    import halflabel
+
+    assert halflabel.__all__ == sorted(halflabel.__all__)
+    assert all(getattr(halflabel, name) is not None for name in halflabel.__all__)
