@@ -102,6 +102,18 @@ def test_a_full_disk(here: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytes
     assert done.code == 2 and "deep/run: No space left on device" in done.err and not (here / "deep").exists()
 
 
+def test_ctrl_c_before_the_first_step(here: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        (here / "deep" / "run").mkdir(parents=True, exist_ok=True)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("halflabel.classifier.TextClassifier.fit", interrupted)
+    done = cli("train", "good.csv", "--out", "deep/run", "--encoder", tiny_encoder, *FAST)
+    assert done.code == 130 and "nothing was kept" in done.err and not (here / "deep").exists()
+    done = cli("demo", "--out", "deep/run", "--encoder", tiny_encoder)
+    assert done.code == 130 and "nothing was kept" in done.err and not (here / "deep").exists()
+
+
 def test_usage_errors(cli: Ran, here: Path) -> None:
     assert cli("train").code == 2
     assert cli("train", "good.csv", "--seed", "x", "--out", "a").code == 2

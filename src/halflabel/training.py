@@ -120,11 +120,10 @@ def begin(objective: Objective, vectors: np.ndarray, y: torch.Tensor, seed: int)
     """Puts the closed-form rule into the head and its soft labels into the table."""
     x = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     x = x.astype(np.float64)
-    rule = closed_form(x[: len(y)], y.argmax(dim=1).numpy(), x[len(y) :], y.shape[1], seed=seed).rule
+    start = closed_form(x[: len(y)], y.argmax(dim=1).numpy(), x[len(y) :], y.shape[1], seed=seed)
     assert isinstance(objective.network.head, Unit), "a closed-form start is a linear rule"
-    objective.network.head.set(torch.from_numpy(rule.weight), torch.from_numpy(rule.bias))
-    soft = np.exp(rule.log_probabilities(x[len(y) :]))
-    objective.pseudo.refresh(torch.arange(len(soft)), torch.from_numpy(soft))
+    objective.network.head.set(torch.from_numpy(start.rule.weight), torch.from_numpy(start.rule.bias))
+    objective.pseudo.refresh(torch.arange(len(start.soft)), torch.from_numpy(start.soft))
 
 
 def without_dropout(encoder: Encoder) -> None:

@@ -99,7 +99,7 @@ def show(figures: list[dict[str, Any]], split: Split, test: Corpus, clf: TextCla
     console.table(("learnt from", "labelled", "unlabelled", "accuracy", "macro F1", "seconds"),
                   [(name, row["labelled"], row["unlabelled"], row["accuracy"], row["macro_f1"],
                     f"{row['seconds']:.0f}")
-                   for name, row in zip(("labels only", "labels + unlabelled texts"), figures, strict=True)], numbers=5)
+                   for name, row in zip(("labels only", "labels + unlabelled"), figures, strict=True)], numbers=5)
     rows = first_of_each(test)[:3]
     texts = [test.texts[i] for i in rows]
     for text, found, i in zip(texts, clf.predict(texts), rows, strict=True):

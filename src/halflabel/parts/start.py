@@ -1,9 +1,10 @@
-"""A closed-form start on frozen vectors: two views of the labels, pooled as far as held-out labels support them.
+"""A closed-form start on frozen vectors, trusted as far as held-out labels support it.
 
-One view trusts the pool: Gaussian classes that share one covariance, fitted by EM, which is the paper's idea of equal
-spreads in closed form. The other looks at labelled texts alone: logistic regression. Their log-probabilities are
-added with weights found on labelled texts that were held out in turn, so that a pool which misleads loses its say.
-Both are linear in the vector, and so is the sum: logits = x W + b.
+Two views of the labels are pooled. One trusts the pool: Gaussian classes that share one covariance, fitted by EM, which
+is the paper's idea of equal spreads in closed form. The other looks at labelled texts alone: logistic regression.
+Their log-probabilities are added with weights found on labelled texts that were held out in turn, so that a pool
+which misleads loses its say. The soft labels that this gives the pool are then smoothed over a graph of nearest
+neighbours, as much as held-out labels support that, and a linear rule, logits = x W + b, learns them by heart.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.parts.graph import neighbour_graph, smoothed
+
 Array = NDArray[np.floating]
 Columns = NDArray[np.integer]
 
@@ -23,6 +26,8 @@ STILL = 5e-3  # mean change of the soft labels at which a stage ends
 POOL = 20_000  # pool texts that EM looks at; more would not move means that count as MASS
 PRIOR = np.array([0.1, 0.5])  # weights of the two views before any label is held out
 SPREAD = np.array([1.2, 0.7])  # standard deviation of the logarithm of those weights
+ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # how far neighbours may be heard, with its log prior
+POWERS = (1.0, 1.5, 2.0, 3.0)  # by which smoothed labels may be sharpened
 
 
 class Rule(NamedTuple):
@@ -42,24 +47,39 @@ View = Callable[[Array, Columns, Array, int], Rule]
 
 
 class Start(NamedTuple):
-    """The pooled rule and the weights of its views: Gaussian EM, logistic regression."""
+    """Soft labels of the pool, a rule for any text, and how much each part of the start was trusted."""
 
+    soft: Array  # (N_u, K)
     rule: Rule
-    weights: Array
+    weights: Array  # of the views: Gaussian EM, logistic regression
+    alpha: float  # of the smoothing
+    power: float  # of the sharpening after it
 
 
 def closed_form(x: Array, y: Columns, pool: Array, labels: int, *, seed: int) -> Start:
     """The start for unit vectors x (N_l, H) with columns y (N_l,) and an unlabelled pool (N_u, H)."""
     rng = np.random.default_rng([seed, 5])
-    pool = pool[rng.permutation(len(pool))[:POOL]]
-    views: list[View] = [gaussian, logistic] if len(pool) else [logistic]
-    prior, spread = PRIOR[-len(views) :], SPREAD[-len(views) :]
-    held, truth, folds = hold_out(views, x, y, pool, labels, rng)
-    weights = pooling(held, truth, prior, spread, (folds - 1) / folds)
-    rules = [view(x, y, pool, labels) for view in views]
-    weight = np.sum([w * rule.weight for w, rule in zip(weights, rules, strict=True)], axis=0)
-    bias = np.sum([w * rule.bias for w, rule in zip(weights, rules, strict=True)], axis=0)
-    return Start(Rule(weight, bias), weights)
+    rows = np.sort(rng.permutation(len(pool))[:POOL])
+    part = pool[rows]
+    views: list[View] = [gaussian, logistic] if len(part) else [logistic]
+    trial = hold_out(views, x, y, part, labels, rng)
+    weights = pooling(trial, PRIOR[-len(views) :], SPREAD[-len(views) :])
+    rule = combined([view(x, y, part, labels) for view in views], weights)
+    if not len(part):
+        return Start(np.empty((0, labels)), rule, weights, 0.0, 1.0)
+    alpha, power = smoothing(trial, weights, x, y, labels)
+    given = np.concatenate([np.eye(labels)[y], np.exp(rule.log_probabilities(part))])
+    soft = sharpened(smoothed(neighbour_graph(np.concatenate([x, part])), given, alpha)[len(x) :], power)
+    rule = distilled(rule, np.concatenate([x, part]), np.concatenate([np.eye(labels)[y], soft]))
+    everywhere = np.exp(rule.log_probabilities(pool))
+    everywhere[rows] = soft
+    return Start(everywhere, rule, weights, alpha, power)
+
+
+def combined(rules: list[Rule], weights: Array) -> Rule:
+    """The linear rule whose logits are the weighted sum of the views' logits."""
+    pairs = list(zip(weights, rules, strict=True))
+    return Rule(np.sum([w * rule.weight for w, rule in pairs], axis=0), np.sum([w * rule.bias for w, rule in pairs], axis=0))
 
 
 def gaussian(x: Array, y: Columns, pool: Array, labels: int) -> Rule:
@@ -113,32 +133,42 @@ def logistic(x: Array, y: Columns, pool: Array, labels: int) -> Rule:
     return Rule(weight, bias)
 
 
-def hold_out(views: list[View], x: Array, y: Columns, pool: Array, labels: int,
-             rng: np.random.Generator) -> tuple[Array, Columns, int]:
-    """Log-probabilities of each view for labelled texts that it did not see, (V, M, K), and their columns (M,)."""
+class Trial(NamedTuple):
+    """What the views say of labelled texts that they did not see."""
+
+    folds: list[NDArray[np.bool_]]  # each a mask (N_l,) of the texts held out together
+    rules: list[list[Rule]]  # for each fold, the rule of each view
+    held: Array  # (V, M, K) log-probabilities, fold after fold
+    truth: Columns  # (M,)
+    pool: Array  # the part of the pool that was looked at
+
+
+def hold_out(views: list[View], x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> Trial:
+    """Holds out each labelled text once, but never the only one of its class."""
     few = int(np.median(np.bincount(y, minlength=labels)))
-    folds = int(np.clip(few, 2, 10 if labels < 50 else 3))
+    number = int(np.clip(few, 2, 10 if labels < 50 else 3))
     fold = np.full(len(y), -1)
     for k in range(labels):
         rows = rng.permutation(np.flatnonzero(y == k))
-        if len(rows) > 1:  # the only text of a class is never held out
-            fold[rows] = np.arange(len(rows)) % folds
+        if len(rows) > 1:
+            fold[rows] = np.arange(len(rows)) % number
     part = pool[rng.permutation(len(pool))[: max(2000, 10 * labels)]]
-    seen: list[Array] = [np.empty((len(views), 0, labels))]
-    for j in range(folds):
-        if (out := fold == j).any():
-            rules = [view(x[~out], y[~out], part, labels) for view in views]
-            seen.append(np.stack([rule.log_probabilities(x[out]) for rule in rules]))
-    order = np.concatenate([np.flatnonzero(fold == j) for j in range(folds)])
-    return np.concatenate(seen, axis=1), y[order], folds
+    folds = [fold == j for j in range(number) if (fold == j).any()]
+    rules = [[view(x[~out], y[~out], part, labels) for view in views] for out in folds]
+    seen = [np.stack([rule.log_probabilities(x[out]) for rule in some]) for some, out in zip(rules, folds, strict=True)]
+    held = np.concatenate([np.empty((len(views), 0, labels)), *seen], axis=1)
+    truth = np.concatenate([np.empty(0, dtype=np.int64), *(y[out] for out in folds)])
+    return Trial(folds, rules, held, truth, part)
 
 
-def pooling(held: Array, truth: Columns, prior: Array, spread: Array, discount: float) -> Array:
+def pooling(trial: Trial, prior: Array, spread: Array) -> Array:
     """Weights of the views (V,) that make held-out labels likely, under a log-normal prior that keeps them positive."""
     from scipy.optimize import minimize
     from scipy.special import logsumexp, softmax
 
+    held, truth = trial.held, trial.truth
     right = held[:, np.arange(len(truth)), truth]
+    discount = 1.0 - 1.0 / max(2, len(trial.folds))  # a fold's views saw fewer labels than the views of all
 
     def cost(u: Array) -> tuple[float, Array]:
         weights = prior * np.exp(u)
@@ -150,3 +180,46 @@ def pooling(held: Array, truth: Columns, prior: Array, spread: Array, discount: 
     starts = [np.zeros(len(prior)), np.where(np.arange(len(prior)) < len(prior) - 1, -2.0, 0.0)]
     found = [minimize(cost, u, jac=True, bounds=[(-6.0, 4.0)] * len(prior), method="L-BFGS-B") for u in starts]
     return np.asarray(prior * np.exp(min(found, key=lambda one: float(one.fun)).x))
+
+
+def smoothing(trial: Trial, weights: Array, x: Array, y: Columns, labels: int) -> tuple[float, float]:
+    """How far neighbours are to be heard, and how much to sharpen: what makes held-out labels likeliest."""
+    graph = neighbour_graph(np.concatenate([x, trial.pool]))
+    likely = {(alpha, power): prior for alpha, prior in ALPHAS.items() for power in POWERS}
+    for out, rules in zip(trial.folds, trial.rules, strict=True):
+        rule = combined(rules, weights)
+        given = np.exp(rule.log_probabilities(np.concatenate([x, trial.pool])))
+        given[: len(y)][~out] = np.eye(labels)[y[~out]]
+        for alpha in ALPHAS:
+            p = smoothed(graph, given, alpha)[: len(y)][out]
+            for power in POWERS:
+                q = sharpened(p, power)
+                likely[alpha, power] += float(np.log(q[np.arange(len(q)), y[out]] + 1e-3).sum())
+    return max(likely, key=lambda pair: likely[pair])
+
+
+def sharpened(p: Array, power: float) -> Array:
+    """p^power with rows scaled to one, (N, K)."""
+    q = p**power
+    return np.asarray(q / np.maximum(q.sum(axis=1, keepdims=True), 1e-12))
+
+
+def distilled(rule: Rule, x: Array, soft: Array) -> Rule:
+    """The linear rule nearest to `rule` that gives x (N, H) the soft labels (N, K): softmax regression."""
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    x32, soft32 = x.astype(np.float32), soft.astype(np.float32)
+    shape = rule.weight.shape
+
+    def cost(flat: Array) -> tuple[float, Array]:
+        change = flat.reshape(shape[0] + 1, shape[1])
+        weight, bias = (rule.weight + change[:-1]).astype(np.float32), (rule.bias + change[-1]).astype(np.float32)
+        logp = log_softmax(x32 @ weight + bias, axis=1)
+        slope = np.exp(logp) - soft32
+        gradient = np.concatenate([x32.T @ slope, slope.sum(axis=0, keepdims=True)]).astype(np.float64) + change
+        return float(-(soft32 * logp).sum() + 0.5 * (change**2).sum()), gradient.ravel()
+
+    found = minimize(cost, np.zeros((shape[0] + 1) * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 60})
+    change = found.x.reshape(shape[0] + 1, shape[1])
+    return Rule(rule.weight + change[:-1], rule.bias + change[-1])
