@@ -44,7 +44,8 @@ def main() -> None:
                             print(key, round(line["accuracy"], 4), round(line["seconds"], 1), flush=True)
 
 
-def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any], changes: dict[str, float]) -> dict[str, Any]:
+def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any],
+        changes: dict[str, float]) -> dict[str, Any]:
     """One run, measured on the test texts; true labels of the pool only measure pseudo-labels."""
     split = draw(train, key["per_class"], key["unlabelled"], key["seed"])
     log: list[dict[str, Any]] = []
@@ -70,7 +71,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--unlabelled", type=int, default=4000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--set", type=lambda pair: (pair.split("=")[0], float(pair.split("=")[1])), nargs="*", default=[])
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=NUMBER",
+                        type=lambda pair: (pair.split("=")[0], float(pair.split("=")[1])))
     options = parser.parse_args()
     options.set = {key: int(value) if value == int(value) else value for key, value in options.set}
     return options

@@ -82,9 +82,10 @@ def machine() -> dict[str, Any]:
 
     import halflabel
 
-    name = next((line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")), platform.processor())
-    return {"cpu": name, "cores": os.cpu_count(), "threads": torch.get_num_threads(), "python": platform.python_version(),
-            "torch": torch.__version__, "transformers": transformers.__version__, "scikit-learn": sklearn.__version__,
+    names = [line.split(":")[1].strip() for line in _cpuinfo() if line.startswith("model name")]
+    return {"cpu": (names or [platform.processor()])[0], "cores": os.cpu_count(), "threads": torch.get_num_threads(),
+            "python": platform.python_version(), "torch": torch.__version__,
+            "transformers": transformers.__version__, "scikit-learn": sklearn.__version__,
             "halflabel": halflabel.__version__}
 
 

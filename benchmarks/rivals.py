@@ -9,9 +9,8 @@ import numpy as np
 
 from halflabel.model.encoder import load_encoder, locate
 from halflabel.model.vectors import VectorStore, cache_folder
-from protocol import Draw
-
 from halflabel.types import Corpus
+from protocol import Draw
 
 
 def vectors(texts: list[str]) -> np.ndarray:
@@ -41,7 +40,8 @@ def self_training(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
     xt = vectors(test.texts)
     began = time.perf_counter()
     base = LogisticRegression(C=10.0, max_iter=1000)
-    model = SelfTrainingClassifier(base, criterion="k_best", k_best=max(10, len(draw.pool) // 20), max_iter=20).fit(x, y)
+    k_best = max(10, len(draw.pool) // 20)
+    model = SelfTrainingClassifier(base, criterion="k_best", k_best=k_best, max_iter=20).fit(x, y)
     return {"predicted": model.predict(xt), "seconds": time.perf_counter() - began}
 
 

@@ -18,15 +18,15 @@ import torch
 from torch.nn import functional
 
 from halflabel.data.labels import Classes
+from halflabel.methods import find
 from halflabel.model.encoder import load_encoder
 from halflabel.model.network import Network
 from halflabel.model.source import padded
 from halflabel.model.vectors import encode
-from halflabel.methods import find
+from halflabel.plans import plan_named
 from halflabel.train.loop import Run
 from halflabel.train.objective import Objective
 from halflabel.training import Settings, make_problem
-from halflabel.plans import plan_named
 from halflabel.types import Corpus, Shape
 from protocol import Draw, Results, draw, load
 

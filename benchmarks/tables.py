@@ -22,7 +22,7 @@ Line = dict[str, Any]
 
 def main() -> None:
     tables = {name: make() for name, make in TABLES.items()}
-    stale = [target for target in TARGETS if (ROOT / target).read_text(encoding="utf-8") != filled(ROOT / target, tables)]
+    stale = [name for name in TARGETS if (ROOT / name).read_text(encoding="utf-8") != filled(ROOT / name, tables)]
     if "--check" in sys.argv:
         sys.exit(f"tables are stale in {', '.join(stale)}: run python benchmarks/tables.py" if stale else 0)
     for target in stale:
@@ -110,7 +110,8 @@ def machine() -> str:
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
-NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit", "self-training": "self-training (scikit-learn), frozen",
+NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
+         "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {"accuracy": accuracy, "balance": balance, "speed": speed, "machine": machine}
 

@@ -28,7 +28,8 @@ def tiny_texts(per_class: int, seed: int = 0) -> tuple[list[str], list[str]]:
     texts, labels, seen = [], [], set()
     while len(texts) < per_class * len(TOPICS):
         topic = sorted(TOPICS)[len(texts) % len(TOPICS)]
-        words = rng.choices(TOPICS[topic].split(), k=rng.randint(3, 7)) + rng.choices(FILLER.split(), k=rng.randint(2, 8))
+        words = rng.choices(TOPICS[topic].split(), k=rng.randint(3, 7))
+        words += rng.choices(FILLER.split(), k=rng.randint(2, 8))
         rng.shuffle(words)
         text = " ".join(words)
         if text not in seen:

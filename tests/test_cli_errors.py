@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 

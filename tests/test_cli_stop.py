@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+
 from cli_runner import write_csv
 from conftest import tiny_texts
 

@@ -56,14 +56,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         labelled, said = clean(given.labelled(), role="labelled")
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         development = None if dev is None else as_corpus(*dev, "dev")
-        trained = learn(labelled, without(pool, labelled), self._settings(), dev=development,
+        trained = learn(labelled, without(pool, labelled), self.chosen_settings(), dev=development,
                         truth=_aligned(truth, unlabelled, without(pool, labelled)),
                         folder=None if folder is None else Path(folder), resume=resume, report=report)
         self.notices_ = [*said, *more, *trained.outcome.notices]
         self._remember(trained, everything, labelled, without(pool, labelled))
         return self
 
-    def _settings(self) -> Settings:
+    def chosen_settings(self) -> Settings:
         """Method, plan and hyper-parameters, checked before anything is loaded."""
         method = find(self.method)
         changes = dict(self.settings or {})

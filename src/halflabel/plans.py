@@ -7,22 +7,27 @@ from typing import Any
 
 from halflabel.types import BadInput, Plan
 
+INFINITE = float("inf")
+
 PLANS: dict[str, Plan] = {
     # Sec. IV-A: 50 epochs of 1000 steps, 4 + 8 texts, AdamW at 1e-5 and 1e-3, EMA 0.999, 256 tokens.
     "paper": Plan(
-        name="paper", frozen=False, encoder="bert-base-uncased", epochs=50, epoch_steps=1000, passes=float("inf"), warmup=0,
-        labelled_batch=4, unlabelled_batch=8, encoder_rate=1e-5, head_rate=1e-3, schedule="constant", ema=0.999,
-        weight_decay=0.0, clip=float("inf"), dropout=True, token_drop=0.0, max_tokens=256, survey=10_000, minutes=float("inf"),
+        name="paper", frozen=False, encoder="bert-base-uncased", epochs=50, epoch_steps=1000, passes=INFINITE,
+        warmup=0, labelled_batch=4, unlabelled_batch=8, encoder_rate=1e-5, head_rate=1e-3, schedule="constant",
+        ema=0.999, weight_decay=0.0, clip=INFINITE, dropout=True, embeddings=True, token_drop=0.0, max_tokens=256,
+        survey=10_000, minutes=INFINITE,
     ),
     "laptop": Plan(
-        name="laptop", frozen=False, encoder="minilm", epochs=8, epoch_steps=100, passes=float("inf"), warmup=100,
-        labelled_batch=4, unlabelled_batch=16, encoder_rate=5e-5, head_rate=1e-3, schedule="linear", ema=0.98,
-        weight_decay=0.01, clip=1.0, dropout=False, token_drop=0.15, max_tokens=256, survey=1000, minutes=15.0,
+        name="laptop", frozen=False, encoder="minilm", epochs=4, epoch_steps=50, passes=INFINITE,
+        warmup=50, labelled_batch=8, unlabelled_batch=24, encoder_rate=5e-5, head_rate=1e-3, schedule="linear",
+        ema=0.98, weight_decay=0.01, clip=1.0, dropout=False, embeddings=False, token_drop=0.15, max_tokens=128,
+        survey=1000, minutes=15.0,
     ),
     "frozen": Plan(
-        name="frozen", frozen=True, encoder="minilm", epochs=10, epoch_steps=100, passes=float("inf"), warmup=300,
-        labelled_batch=16, unlabelled_batch=64, encoder_rate=0.0, head_rate=1e-3, schedule="constant", ema=0.99,
-        weight_decay=0.0, clip=float("inf"), dropout=True, token_drop=0.0, max_tokens=256, survey=1_000_000, minutes=float("inf"),
+        name="frozen", frozen=True, encoder="minilm", epochs=10, epoch_steps=100, passes=INFINITE,
+        warmup=300, labelled_batch=16, unlabelled_batch=64, encoder_rate=0.0, head_rate=1e-3, schedule="constant",
+        ema=0.99, weight_decay=0.0, clip=INFINITE, dropout=True, embeddings=True, token_drop=0.0, max_tokens=256,
+        survey=1_000_000, minutes=INFINITE,
     ),
 }
 

@@ -64,27 +64,27 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     method = find(settings.method)
     began = time.monotonic()
     encoder = load_encoder(settings.encoder, settings.plan.max_tokens)
-    if not settings.plan.dropout:
-        without_dropout(encoder)
+    prepare(encoder, settings.plan)
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
     objective = Objective(Frozen() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
     problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
 
-    keeper: Keeper | Memory = Memory()
     plan = settings.plan
+    facts: dict[str, Any] = {}
+    model = Fitted(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
+    judge = make_judge(model, dev, classes) if dev is not None else None
+    keeper: Keeper | Memory = Memory()
     if folder is not None:
         run = open_run(folder, settings, fingerprint(labelled, pool), resume)
         plan = Plan(**run["plan"]) if run else fitted_to_minutes(plan, objective, problem, settings.seed)
         keeper = Keeper(folder)
     else:
         plan = fitted_to_minutes(plan, objective, problem, settings.seed)
-    facts = {"encoder": settings.encoder, "plan": asdict(plan), "seed": settings.seed, "versions": versions(),
-             "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": fingerprint(labelled, pool)}}
-    model = Fitted(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
+    facts |= {"encoder": settings.encoder, "plan": asdict(plan), "seed": settings.seed, "versions": versions(),
+              "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": fingerprint(labelled, pool)}}
     if folder is not None:
         prepare_folder(folder, model, plan, settings)
-    judge = make_judge(model, dev, classes) if dev is not None else None
     outcome = train(objective, problem, plan, seed=settings.seed, keeper=keeper, report=report, judge=judge)
     facts["run"] = {"why": outcome.why, "notices": list(outcome.notices), "dev": outcome.score,
                     "seconds": round(time.monotonic() - began, 1)}
@@ -126,11 +126,13 @@ def begin(objective: Objective, vectors: np.ndarray, y: torch.Tensor, seed: int)
     objective.pseudo.refresh(torch.arange(len(start.soft)), torch.from_numpy(start.soft))
 
 
-def without_dropout(encoder: Encoder) -> None:
-    """Switches off the dropout that the encoder came with."""
+def prepare(encoder: Encoder, plan: Plan) -> None:
+    """Switches off what the plan does without: dropout, gradients of the word embeddings."""
     for module in encoder.modules():
-        if isinstance(module, nn.Dropout):
+        if isinstance(module, nn.Dropout) and not plan.dropout:
             module.p = 0.0
+        if isinstance(module, nn.Embedding) and not plan.embeddings:
+            module.requires_grad_(False)
 
 
 def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[list[str]]:

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from conftest import tiny_texts
 
+from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.methods import METHODS
 from halflabel.train import loop

@@ -101,7 +101,7 @@ def make_estimator(choices: dict[str, Any], texts: Texts) -> TextClassifier:
     from halflabel.methods import find
 
     estimator = TextClassifier(**{name: value for name, value in choices.items() if value not in (None, {})})
-    task = find(estimator._settings().method).task
+    task = find(estimator.chosen_settings().method).task
     if texts.labelled.task != task:
         kinds = {"multi-label": "lists of labels", "multi-class": "one label for each text"}
         raise BadInput(f"{texts.labelled.source} has {kinds[texts.labelled.task]}, but the method "
@@ -159,7 +159,7 @@ def is_finished(out: Path, estimator: TextClassifier, texts: Texts) -> bool:
     """Whether the run in the folder is over; one with other texts or settings is refused."""
     from halflabel.training import fingerprint, open_run
 
-    open_run(out, estimator._settings(), fingerprint(texts.labelled, texts.pool), resume=True)
+    open_run(out, estimator.chosen_settings(), fingerprint(texts.labelled, texts.pool), resume=True)
     return "run" in config_of(out)
 
 

@@ -79,7 +79,8 @@ def closed_form(x: Array, y: Columns, pool: Array, labels: int, *, seed: int) ->
 def combined(rules: list[Rule], weights: Array) -> Rule:
     """The linear rule whose logits are the weighted sum of the views' logits."""
     pairs = list(zip(weights, rules, strict=True))
-    return Rule(np.sum([w * rule.weight for w, rule in pairs], axis=0), np.sum([w * rule.bias for w, rule in pairs], axis=0))
+    return Rule(np.sum([w * rule.weight for w, rule in pairs], axis=0),
+                np.sum([w * rule.bias for w, rule in pairs], axis=0))
 
 
 def gaussian(x: Array, y: Columns, pool: Array, labels: int) -> Rule:

@@ -99,6 +99,7 @@ class Keeper:
         """The newest checkpoint, if there is one; lines logged after it are taken back."""
         found = sorted(self.folder.glob(f"{PREFIX}*"))
         if not found:
+            self._rewind(0)
             return None
         notes = json.loads((found[-1] / "state.json").read_text(encoding="utf-8"))
         self._rewind(notes["step"])

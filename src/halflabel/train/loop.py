@@ -219,9 +219,9 @@ class Run:
 
 def make_optimizer(objective: Objective, plan: Plan) -> torch.optim.AdamW:
     """AdamW with a rate each for encoder and classifier, Sec. IV-A."""
-    encoder = list(objective.network.encoder.parameters())
+    encoder = [p for p in objective.network.encoder.parameters() if p.requires_grad]
     own = {id(p) for p in encoder}
-    rest = [p for p in objective.parameters() if id(p) not in own]
+    rest = [p for p in objective.parameters() if p.requires_grad and id(p) not in own]
     groups = [{"params": rest, "lr": plan.head_rate, "peak": plan.head_rate}]
     if encoder:
         groups.append({"params": encoder, "lr": plan.encoder_rate, "peak": plan.encoder_rate})

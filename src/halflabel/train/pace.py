@@ -31,7 +31,8 @@ def within_passes(plan: Plan, unlabelled: int) -> Plan:
     """Epochs of as many passes over the pool as the plan allows."""
     if plan.passes == float("inf") or not unlabelled:
         return plan
-    return replace(plan, epoch_steps=min(plan.epoch_steps, max(1, int(plan.passes * unlabelled / plan.unlabelled_batch))))
+    steps = max(1, int(plan.passes * unlabelled / plan.unlabelled_batch))
+    return replace(plan, epoch_steps=min(plan.epoch_steps, steps))
 
 
 def measure(plan: Plan, objective: Objective, problem: Problem, seed: int) -> tuple[float, float]:
