@@ -25,6 +25,7 @@ from halflabel.model.head import Unit
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
 from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.parts.pseudo import Stored
 from halflabel.parts.start import closed_form
 from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
 from halflabel.train.loop import Outcome, Report, train
@@ -121,9 +122,9 @@ def begin(objective: Objective, vectors: np.ndarray, y: torch.Tensor, seed: int)
     x = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     x = x.astype(np.float64)
     start = closed_form(x[: len(y)], y.argmax(dim=1).numpy(), x[len(y) :], y.shape[1], seed=seed)
-    assert isinstance(objective.network.head, Unit), "a closed-form start is a linear rule"
+    assert isinstance(objective.network.head, Unit) and isinstance(objective.pseudo, Stored)
     objective.network.head.set(torch.from_numpy(start.rule.weight), torch.from_numpy(start.rule.bias))
-    objective.pseudo.refresh(torch.arange(len(start.soft)), torch.from_numpy(start.soft))
+    objective.pseudo.begin(torch.from_numpy(start.soft), start.alpha)
 
 
 def prepare(encoder: Encoder, plan: Plan) -> None:

@@ -66,12 +66,32 @@ def test_a_step_updates_before_it_labels() -> None:
     assert target.weight.tolist() == [1.0, 0.0]
 
 
-def test_stored_labels_stand_until_they_are_refreshed() -> None:
-    def never() -> torch.Tensor:
-        raise AssertionError("a stored label needs no forward pass")
+def never() -> torch.Tensor:
+    raise AssertionError("a stored label needs no forward pass")
 
-    labeller = Stored(SHAPE)
-    assert labeller(torch.tensor([3]), never).y.tolist() == [[0.25] * 4]
-    labeller.refresh(torch.tensor([3]), torch.tensor([[1.0, 0.0, 0.0, 0.0]]))
+
+def test_stored_labels_weigh_by_how_far_they_stand_above_chance() -> None:
+    labeller = Stored(SHAPE, power=2.0)
+    soft = torch.full((8, 4), 0.25)
+    soft[3] = torch.tensor([0.7, 0.1, 0.1, 0.1])
+    labeller.begin(soft, alpha=0.8)
     target = labeller(torch.tensor([3, 0]), never)
-    assert target.y.tolist() == [[1.0, 0.0, 0.0, 0.0], [0.25] * 4] and target.weight.tolist() == [1.0, 1.0]
+    assert torch.allclose(target.y[0], soft[3].square() / soft[3].square().sum())
+    assert target.weight.tolist() == pytest.approx([0.6, 0.0])
+    assert float(labeller.trust) == pytest.approx(0.6 / 8)
+
+
+def test_refreshed_labels_hear_their_neighbours_and_keep_the_trust() -> None:
+    torch.manual_seed(0)
+    shape = Shape(labels=2, width=8, labelled=2, unlabelled=40)
+    labeller = Stored(shape, power=4.0)
+    truth = torch.arange(40) % 2
+    labeller.begin(torch.nn.functional.one_hot(truth, 2) * 0.5 + 0.25, alpha=0.8)
+    trust = float(labeller.trust)
+    f = torch.nn.functional.one_hot(torch.cat([torch.tensor([0, 1]), truth]), 2) + 0.1 * torch.randn(42, 2)
+    p = torch.nn.functional.one_hot(truth, 2) * 0.8 + 0.1
+    p[:6] = p[:6].flip(1)  # the model errs on a few, among neighbours on which it does not
+    labeller.refresh(torch.arange(40), p, f, torch.eye(2))
+    target = labeller(torch.arange(40), never)
+    assert target.y.argmax(dim=1).tolist() == truth.tolist()
+    assert float(target.weight.mean()) == pytest.approx(trust, rel=0.1)

@@ -7,7 +7,16 @@ import pytest
 
 from halflabel.parts.graph import neighbour_graph, smoothed
 from halflabel.parts.start import (
-    MASS, Rule, closed_form, combined, distilled, gaussian, hold_out, logistic, pooling, sharpened,
+    MASS,
+    Rule,
+    closed_form,
+    combined,
+    distilled,
+    gaussian,
+    hold_out,
+    logistic,
+    pooling,
+    sharpened,
 )
 
 

@@ -13,11 +13,11 @@ from halflabel.types import Shape
 
 @method("lift", task="multi-class", paper="-", plans={
     "frozen": {"epochs": 0, "warmup": 0},
-    "laptop": {"epochs": 2, "epoch_steps": 150, "passes": 2.0, "warmup": 0, "survey": 5000,
+    "laptop": {"epochs": 3, "epoch_steps": 125, "passes": 2.0, "warmup": 0, "survey": 4000,
                "labelled_batch": 8, "unlabelled_batch": 32},
 })
-def lift(shape: Shape, *, lambda1: float = 1.0) -> SelfTraining:
+def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on the soft labels they give."""
     return SelfTraining(
-        head=Unit(shape), loss=cross_entropy, pseudo=Stored(shape), weight=constant(lambda1), closed_form=True,
+        head=Unit(shape), loss=cross_entropy, pseudo=Stored(shape, power), weight=constant(lambda1), closed_form=True,
     )

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from halflabel.equations import sharpen
+from halflabel.parts.graph import neighbour_graph, smoothed
 from halflabel.types import Shape
 
 
@@ -24,6 +25,7 @@ class Labeller(nn.Module):
     """Labels texts by the probabilities of the model as it stands."""
 
     uses_pool = True
+    trains_on_survey = False  # whether an epoch learns only from the rows that were looked at
 
     def label(self, p: Tensor) -> Target:
         """Targets for probabilities (N, K); changes nothing."""
@@ -32,8 +34,11 @@ class Labeller(nn.Module):
     def update(self, p: Tensor) -> None:
         """Keeps what later steps need to know of these probabilities."""
 
-    def refresh(self, rows: Tensor, p: Tensor) -> None:
-        """At the start of an epoch: probabilities (N, K) of some rows of the pool."""
+    def refresh(self, rows: Tensor, p: Tensor, f: Tensor, y: Tensor) -> None:
+        """At the start of an epoch: probabilities (M, K) of the pool's rows (M,) that were looked at.
+
+        f (N_l + M, D) are features, labelled texts first, whose labels are y (N_l, K).
+        """
 
     def forward(self, rows: Tensor, ask: Callable[[], Tensor]) -> Target:
         """Targets for one step; `ask` gives the probabilities of its rows, at the price of a forward pass."""
@@ -91,21 +96,51 @@ class SelfAdaptive(Labeller):
 
 
 class Stored(Labeller):
-    """Soft labels that stand in a table, a row for each text of the pool, and are written anew each epoch."""
+    """Labels that stand in a table until the next epoch, when neighbours have been heard again.
 
-    def __init__(self, shape: Shape) -> None:
+    A label is sharpened, and weighs by how far it stood above chance before that: where the start found little in
+    the pool, the pool keeps little weight.
+    """
+
+    trains_on_survey = True
+
+    def __init__(self, shape: Shape, power: float) -> None:
         super().__init__()
+        self.power = power
         self.register_buffer("table", torch.full((shape.unlabelled, shape.labels), 1.0 / shape.labels))
+        self.register_buffer("weight", torch.zeros(shape.unlabelled))
+        self.register_buffer("alpha", torch.zeros(()))
+        self.register_buffer("trust", torch.zeros(()))
 
     table: Tensor
+    weight: Tensor
+    alpha: Tensor
+    trust: Tensor
 
     def label(self, p: Tensor) -> Target:
-        return Target(p, p.new_ones(len(p)))
+        return Target(sharpen(p, 1.0 / self.power), p.new_ones(len(p)))
+
+    def begin(self, soft: Tensor, alpha: float) -> None:
+        """Takes over calibrated soft labels of the whole pool (N_u, K), and how far neighbours are to be heard."""
+        self.table.copy_(sharpen(soft, 1.0 / self.power))
+        self.weight.copy_(above_chance(soft))
+        self.alpha.fill_(alpha)
+        self.trust.copy_(self.weight.mean())
 
     @torch.no_grad()
-    def refresh(self, rows: Tensor, p: Tensor) -> None:
-        """Writes the soft labels of some rows."""
-        self.table[rows] = p.to(self.table)
+    def refresh(self, rows: Tensor, p: Tensor, f: Tensor, y: Tensor) -> None:
+        """Smooths the model's probabilities over neighbours in its own features; the pool keeps its trust."""
+        given = torch.cat([y, p]).numpy()
+        soft = torch.from_numpy(smoothed(neighbour_graph(f.numpy()), given, float(self.alpha)))[len(y) :]
+        weight = above_chance(soft)
+        self.table[rows] = sharpen(soft, 1.0 / self.power).to(self.table)
+        self.weight[rows] = (self.trust * weight / weight.mean().clamp_min(1e-6)).clamp_max(1.0)
 
     def forward(self, rows: Tensor, ask: Callable[[], Tensor]) -> Target:
-        return self.label(self.table[rows])
+        return Target(self.table[rows], self.weight[rows])
+
+
+def above_chance(p: Tensor) -> Tensor:
+    """How far the largest of K probabilities stands above 1/K: 0 for even ones, 1 for a sure one, (N,)."""
+    chance = 1.0 / p.shape[1]
+    return (p.amax(dim=1) - chance) / (1.0 - chance)

@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from halflabel.data.batches import Batches
 from halflabel.train.checkpoint import State
 from halflabel.train.ema import Average
 from halflabel.train.guard import Guard, snapshot
 from halflabel.train.objective import Draw, Objective, Problem, Step
+from halflabel.train.optimizer import load_moments, make_optimizer, moments, rates
 from halflabel.train.survey import describe, survey
 from halflabel.types import Plan
 
@@ -85,13 +86,11 @@ class Run:
         self.best: State = {}
         self.score: float | None = None
         self.notices: list[str] = []
+        self.surveyed: dict[int, tuple[np.ndarray, Batches]] = {}
         lengths = problem.source.lengths
         size = plan.unlabelled_batch if self.uses_pool else 0
         self.labelled = Batches(lengths[: problem.labelled], plan.labelled_batch, seed=seed, stream=1)
         self.unlabelled = Batches(lengths[problem.labelled :], size, seed=seed, stream=2)
-        limit = min(plan.survey, problem.unlabelled)
-        rng = np.random.default_rng([seed, 3])
-        self.sample = np.sort(rng.permutation(problem.unlabelled)[:limit]) if self.uses_pool else np.empty(0, np.int64)
 
     @property
     def at_epoch_start(self) -> bool:
@@ -102,6 +101,28 @@ class Run:
     def epoch(self) -> int:
         return (self.step - self.plan.warmup) // self.plan.epoch_steps
 
+    def sample(self) -> np.ndarray:
+        """Rows of the pool that this epoch looks at: a function of seed and epoch alone."""
+        if not self.uses_pool:
+            return np.empty(0, dtype=np.int64)
+        rng = np.random.default_rng([self.seed, 3, max(0, self.epoch)])
+        return np.sort(rng.permutation(self.problem.unlabelled)[: self.plan.survey])
+
+    def pool_rows(self) -> np.ndarray:
+        """Rows of the pool that this step learns from; none during warm-up or once the pool has lost all trust."""
+        if self.step < self.plan.warmup or float(self.guard.trust) == 0.0:
+            return np.empty(0, dtype=np.int64)
+        since = self.step - self.plan.warmup
+        if not self.objective.pseudo.trains_on_survey:
+            return self.unlabelled.rows(since)
+        if self.epoch not in self.surveyed:
+            rows = self.sample()
+            lengths = self.problem.source.lengths[self.problem.labelled + rows]
+            batches = Batches(lengths, self.unlabelled.size, seed=self.seed, stream=100 + self.epoch)
+            self.surveyed = {self.epoch: (rows, batches)}
+        rows, batches = self.surveyed[self.epoch]
+        return rows[batches.rows(since % self.plan.epoch_steps)]
+
     def begin_epoch(self, keeper: Kept, report: Report, judge: Callable[[], float] | None) -> None:
         """Looks at all texts, refits the statistics (Eqs. 6-8), watches for collapse, keeps the best model."""
         if self.step == self.plan.warmup > 0:
@@ -109,17 +130,18 @@ class Run:
         if self.step == self.plan.warmup:
             self.start = snapshot(self.objective)
         line: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "trust": float(self.guard.trust)}
-        seen = survey(self.objective, self.problem, self.sample)
-        if len(self.sample):
+        rows = self.sample()
+        seen = survey(self.objective, self.problem, rows)
+        if len(rows):
             if self.step == self.plan.warmup:
                 prior = self.problem.y.mean(dim=0).double().cpu().numpy()
                 started = self.plan.warmup > 0 or self.objective.method.closed_form
                 self.guard.refer(seen.shares() if started else prior)
             elif self.guard.collapsed(seen.shares()):
                 line["notice"] = self.restart()
-                seen = survey(self.objective, self.problem, self.sample)
+                seen = survey(self.objective, self.problem, rows)
             if self.step > self.plan.warmup:
-                self.objective.pseudo.refresh(torch.from_numpy(seen.rows), seen.p)
+                self.objective.pseudo.refresh(torch.from_numpy(rows), seen.p, seen.f, self.problem.y.cpu())
         if self.step > 0:
             self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
         line |= describe(seen, self.problem) | self.objective.network.angles.report()
@@ -152,10 +174,7 @@ class Run:
         rates(self.optimizer, self.plan, self.step)
         torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
         self.objective.train()
-        warm = self.step < self.plan.warmup or float(self.guard.trust) == 0.0
-        draw = Draw(self.labelled.rows(self.step),
-                    np.empty(0, dtype=np.int64) if warm else self.unlabelled.rows(self.step - self.plan.warmup),
-                    np.random.default_rng([self.seed, 4, self.step]))
+        draw = Draw(self.labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]))
         done = (self.step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
         step: Step = self.objective(self.problem, draw, self.objective.method.weight(done) * float(self.guard.trust))
         self.optimizer.zero_grad(set_to_none=True)
@@ -174,14 +193,15 @@ class Run:
         line: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "trust": float(self.guard.trust), "end": True}
         line |= self.keep(keeper, judge)
         self.objective.network.load_state_dict(self.best or self.average.tensors)
-        seen = survey(self.objective, self.problem, self.sample)
+        rows = self.sample()
+        seen = survey(self.objective, self.problem, rows)
         why = "all steps done"
-        if len(self.sample) and self.guard.collapsed(seen.shares()) and not self.best:
+        if len(rows) and self.guard.collapsed(seen.shares()) and not self.best:
             line["notice"] = why = "pseudo-labels collapsed at the end; kept the model from the labelled texts alone"
             self.notices.append(f"step {self.step}: {why}")
             self.objective.load_state_dict(self.start)
             keeper.model(self.objective.network.state_dict())
-            seen = survey(self.objective, self.problem, self.sample)
+            seen = survey(self.objective, self.problem, rows)
         line |= describe(seen, self.problem) | self.objective.network.angles.report()
         keeper.log(line)
         report(line)
@@ -215,41 +235,6 @@ class Run:
         self.average.tensors, self.start, self.best = part["average"], part["start"], part["best"]
         load_moments(self.optimizer, self.objective, part["moments"])
         self.step, self.score, self.notices = notes["step"], notes["score"], list(notes["notices"])
-
-
-def make_optimizer(objective: Objective, plan: Plan) -> torch.optim.AdamW:
-    """AdamW with a rate each for encoder and classifier, Sec. IV-A."""
-    encoder = [p for p in objective.network.encoder.parameters() if p.requires_grad]
-    own = {id(p) for p in encoder}
-    rest = [p for p in objective.parameters() if p.requires_grad and id(p) not in own]
-    groups = [{"params": rest, "lr": plan.head_rate, "peak": plan.head_rate}]
-    if encoder:
-        groups.append({"params": encoder, "lr": plan.encoder_rate, "peak": plan.encoder_rate})
-    return torch.optim.AdamW(groups, eps=1e-6, weight_decay=plan.weight_decay, foreach=True)
-
-
-def rates(optimizer: torch.optim.AdamW, plan: Plan, step: int) -> None:
-    """Sets the learning rates of a step: constant, or up over a twentieth of the run and down to zero."""
-    share = 1.0
-    if plan.schedule == "linear":
-        rise = max(1, plan.steps // 20)
-        share = min((step + 1) / rise, (plan.steps - step) / max(1, plan.steps - rise))
-    for group in optimizer.param_groups:
-        group["lr"] = group["peak"] * share
-
-
-def moments(optimizer: torch.optim.AdamW, objective: nn.Module) -> State:
-    """The optimizer's memory under the parameters' names."""
-    return {f"{key}/{name}": value for name, p in objective.named_parameters()
-            for key, value in optimizer.state.get(p, {}).items()}
-
-
-def load_moments(optimizer: torch.optim.AdamW, objective: nn.Module, tensors: State) -> None:
-    """Gives the optimizer its memory back."""
-    named: dict[str, Tensor] = dict(objective.named_parameters())
-    for place, tensor in tensors.items():
-        key, name = place.split("/", 1)
-        optimizer.state[named[name]][key] = tensor
 
 
 @contextmanager

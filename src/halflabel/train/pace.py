@@ -45,7 +45,7 @@ def measure(plan: Plan, objective: Objective, problem: Problem, seed: int) -> tu
     for _ in range(TRIAL):
         run.learn()
     step = (time.perf_counter() - began) / TRIAL
-    texts = problem.labelled + len(run.sample)
+    texts = problem.labelled + len(run.sample())
     rows = np.arange(min(32, texts))
     began = time.perf_counter()
     outputs(objective, problem.source, rows)
