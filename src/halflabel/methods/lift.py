@@ -19,5 +19,6 @@ from halflabel.types import Shape
 def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on the soft labels they give."""
     return SelfTraining(
-        head=Unit(shape), loss=cross_entropy, pseudo=Stored(shape, power), weight=constant(lambda1), closed_form=True,
+        head=Unit(shape), loss=cross_entropy, pseudo=Stored(shape, power), weight=constant(lambda1),
+        closed_form=True, averaged_teacher=True,
     )

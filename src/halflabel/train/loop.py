@@ -6,7 +6,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -20,7 +20,7 @@ from halflabel.train.ema import Average
 from halflabel.train.guard import Guard, snapshot
 from halflabel.train.objective import Draw, Objective, Problem, Step
 from halflabel.train.optimizer import load_moments, make_optimizer, moments, rates
-from halflabel.train.survey import describe, survey
+from halflabel.train.survey import Survey, describe, survey
 from halflabel.types import Plan
 
 Report = Callable[[dict[str, Any]], None]
@@ -131,7 +131,7 @@ class Run:
             self.start = snapshot(self.objective)
         line: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "trust": float(self.guard.trust)}
         rows = self.sample()
-        seen = survey(self.objective, self.problem, rows)
+        seen = self.look(rows)
         if len(rows):
             if self.step == self.plan.warmup:
                 prior = self.problem.y.mean(dim=0).double().cpu().numpy()
@@ -139,7 +139,7 @@ class Run:
                 self.guard.refer(seen.shares() if started else prior)
             elif self.guard.collapsed(seen.shares()):
                 line["notice"] = self.restart()
-                seen = survey(self.objective, self.problem, rows)
+                seen = self.look(rows)
             if self.step > self.plan.warmup:
                 self.objective.pseudo.refresh(torch.from_numpy(rows), seen.p, seen.f, self.problem.y.cpu())
         if self.step > 0:
@@ -149,6 +149,12 @@ class Run:
             line |= self.keep(keeper, judge)
         keeper.log(line)
         report(line)
+
+    def look(self, rows: np.ndarray) -> Survey:
+        """Looks at the labelled texts and some rows of the pool, with the weights that the method teaches by."""
+        averaged = self.average.applied(self.objective.network)
+        with averaged if self.objective.method.averaged_teacher else nullcontext():
+            return survey(self.objective, self.problem, rows)
 
     def restart(self) -> str:
         """Goes back to what the labelled texts alone gave, and trusts the pool less."""

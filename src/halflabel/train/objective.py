@@ -32,6 +32,7 @@ class SelfTraining:
     penalty: Penalty = field(default_factory=NoPenalty)
     weight: Weight = constant(1.0)
     closed_form: bool = False  # begins with the rule of `parts.start` in its head and its soft labels stored
+    averaged_teacher: bool = False  # looks at the texts with the averaged weights, not the current ones
     strong_views: bool = False  # unlabelled texts learn on an edited view, and are labelled on the original
 
     @property

@@ -1,0 +1,40 @@
+"""Batches: a pure function of seed and step, of similar lengths, every row once in a pass."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from halflabel.data.batches import Batches
+
+LENGTHS = np.random.default_rng(0).integers(5, 200, 997)
+
+
+def test_any_step_can_be_asked_for_first() -> None:
+    steps = [0, 7, 300, 62, 61, 1000]
+    whole = Batches(LENGTHS, 16, seed=1, stream=2)
+    history = {step: whole.rows(step).tolist() for step in range(1001)}
+    assert all(Batches(LENGTHS, 16, seed=1, stream=2).rows(step).tolist() == history[step] for step in steps)
+
+
+def test_a_pass_sees_each_row_at_most_once_and_nearly_all() -> None:
+    batches = Batches(LENGTHS, 16, seed=1, stream=2)
+    seen = np.concatenate([batches.rows(step) for step in range(batches.per_pass)])
+    assert len(set(seen.tolist())) == len(seen) == 992
+
+
+def test_lengths_within_a_batch_are_alike() -> None:
+    batches = Batches(LENGTHS, 16, seed=1, stream=2)
+    gaps = [np.ptp(LENGTHS[batches.rows(step)]) for step in range(batches.per_pass)]
+    assert np.mean(gaps) < 20
+
+
+@pytest.mark.parametrize(("seed", "stream"), [(2, 2), (1, 3)])
+def test_seeds_and_streams_differ(seed: int, stream: int) -> None:
+    rows = Batches(LENGTHS, 16, seed=1, stream=2).rows(0).tolist()
+    assert Batches(LENGTHS, 16, seed=seed, stream=stream).rows(0).tolist() != rows
+
+
+def test_fewer_rows_than_a_batch_and_none() -> None:
+    assert sorted(Batches(np.ones(3), 8, seed=0, stream=0).rows(5).tolist()) == [0, 1, 2]
+    assert Batches(np.ones(0), 8, seed=0, stream=0).rows(5).tolist() == []

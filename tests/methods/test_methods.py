@@ -1,0 +1,73 @@
+"""Methods are the paper's: parts, values, ablations."""
+
+from __future__ import annotations
+
+import pytest
+
+from halflabel.methods import METHODS, find
+from halflabel.methods.angular import (
+    am_f,
+    bdd_f,
+    bdd_s,
+    without_all,
+    without_bdd,
+    without_regularization,
+    without_unlabelled,
+)
+from halflabel.model.angles import Balanced, Unbalanced
+from halflabel.model.head import Cosine, Linear
+from halflabel.parts.losses import cross_entropy
+from halflabel.parts.penalty import Entropy, NoPenalty
+from halflabel.parts.pseudo import NoPseudo, SelfAdaptive, Sharpen
+from halflabel.types import BadInput, Shape
+
+SHAPE = Shape(labels=4, width=16, labelled=8, unlabelled=20)
+
+
+def test_the_papers_values_are_the_defaults() -> None:
+    s = {"s": 1.0, "m": 0.01, "T": 0.5, "lambda1": 1.0, "lambda2": 1.0}
+    f = {"s": 20.0, "m": 0.3, "lambda1": 1.0, "lambda2": 0.001, "momentum": 0.999}
+    assert find("bdd-s").defaults == s | {"memory": 0.1} and find("am-s").defaults == s
+    assert find("bdd-f").defaults == f | {"memory": 0.1} and find("am-f").defaults == f
+    assert find("ce").defaults == {}
+
+
+def test_s_and_f_differ_in_their_parts() -> None:
+    s, f = bdd_s(SHAPE), bdd_f(SHAPE)
+    assert isinstance(s.pseudo, Sharpen) and isinstance(f.pseudo, SelfAdaptive)
+    assert not s.strong_views and f.strong_views
+    assert [s.weight(x) for x in (0.0, 1.0)] == [0.0, 1.0] and [f.weight(x) for x in (0.0, 1.0)] == [1.0, 1.0]
+
+
+def test_am_is_bdd_with_one_part_changed() -> None:
+    assert isinstance(bdd_f(SHAPE).angles, Balanced) and isinstance(am_f(SHAPE).angles, Unbalanced)
+    assert isinstance(am_f(SHAPE).penalty, Entropy)
+
+
+def test_ablations_take_one_part_each() -> None:
+    full = bdd_f(SHAPE)
+    assert isinstance(without_regularization(full).penalty, NoPenalty)
+    assert isinstance(without_bdd(full).angles, Unbalanced)
+    assert isinstance(without_unlabelled(full).pseudo, NoPseudo) and not without_unlabelled(full).uses_pool
+    nothing = without_all(full, SHAPE)
+    assert isinstance(nothing.head, Linear) and nothing.loss is cross_entropy and not nothing.uses_pool
+    assert isinstance(full.head, Cosine) and full.uses_pool
+
+
+def test_classifier_has_128_units_and_no_bias_in_its_last_layer() -> None:
+    head = bdd_f(SHAPE).head
+    assert tuple(head.weight.shape) == (4, 128) and tuple(head.hidden.weight.shape) == (128, 16)
+
+
+@pytest.mark.parametrize("name", sorted(METHODS))
+def test_every_method_says_what_it_is(name: str) -> None:
+    method = find(name)
+    assert method.name == name and method.summary.endswith((".", ".)", '".', "(Sec. III-C)."))
+    assert set(method.defaults) <= set(__import__("halflabel.methods.registry", fromlist=["RANGES"]).RANGES)
+
+
+def test_unknown_names_and_values_out_of_range_are_refused() -> None:
+    with pytest.raises(BadInput, match="bdd-f, bdd-s"):
+        find("nope")
+    with pytest.raises(BadInput, match="T=0 is out of range for bdd-s"):
+        find("bdd-s")(SHAPE, T=0)

@@ -1,0 +1,184 @@
+"""The estimator keeps scikit-learn's conventions, and its audit adds up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from conftest import tiny_texts
+from halflabel import BadInput, TextClassifier, load
+from halflabel.types import Corpus
+
+SHORT = {"epochs": 2, "epoch_steps": 5, "warmup": 60}
+
+
+def quick(encoder: str, method: str = "bdd-f", **changes: object) -> TextClassifier:
+    return TextClassifier(method, encoder, "frozen", settings=SHORT | changes)
+
+
+def test_parameters_are_stored_and_cloned() -> None:
+    clf = TextClassifier("bdd-s", "minilm", "frozen", settings={"T": 0.3}, random_state=7)
+    copy = clone(clf)
+    assert copy.get_params() == clf.get_params()
+    assert copy.set_params(method="ce").method == "ce"
+
+
+@pytest.mark.parametrize("mark", [None, float("nan"), -1, np.nan])
+def test_marks_for_unlabelled_all_mean_the_same(mark: object, tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(4)
+    pool, _ = tiny_texts(6, seed=1)
+    codes = {"food": 0, "money": 1, "sport": 2}
+    split = quick(tiny_encoder).fit(texts, [codes[name] for name in labels], unlabelled=pool)
+    mixed = quick(tiny_encoder).fit(texts + pool, [*(codes[name] for name in labels), *[mark] * len(pool)])
+    assert np.array_equal(split.predict_proba(pool), mixed.predict_proba(pool))
+
+
+def test_the_audit_covers_every_text(tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(4)
+    pool, _ = tiny_texts(6, seed=1)
+    clf = quick(tiny_encoder, "bdd-s").fit(texts, labels, unlabelled=pool)
+    assert clf.termination_condition_ == "all steps done" and clf.n_iter_ == 2
+    assert clf.transduction_[:12].tolist() == labels and clf.labeled_iter_[:12].tolist() == [0] * 12
+    assert all(name in clf.classes_ for name in clf.transduction_[12:])
+    assert (clf.labeled_iter_[12:] >= SHORT["warmup"]).all()
+
+
+def test_duplicate_and_empty_texts_are_left_out_and_said(tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(4)
+    clf = quick(tiny_encoder)
+    clf.fit([*texts, texts[0], ""], [*labels, labels[0], labels[0]], unlabelled=["", "win", "win"])
+    assert clf.model_.shape.labelled == 12 and clf.model_.shape.unlabelled == 1
+    assert len(clf.notices_) >= 3
+
+
+def test_a_pool_text_with_a_known_label_is_no_pool_text(tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(4)
+    clf = quick(tiny_encoder).fit(texts, labels, unlabelled=[*texts, "goal win match"])
+    assert clf.model_.shape.unlabelled == 1
+
+
+def test_the_truth_of_the_pool_is_only_measured(tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(4)
+    pool, truth = tiny_texts(6, seed=1)
+    lines: list[dict] = []
+    plain = quick(tiny_encoder).fit(texts, labels, unlabelled=pool)
+    measured = quick(tiny_encoder).fit(texts, labels, unlabelled=pool, truth=truth, report=lines.append)
+    lying = quick(tiny_encoder).fit(texts, labels, unlabelled=pool, truth=truth[::-1])
+    assert np.array_equal(plain.predict_proba(pool), measured.predict_proba(pool))
+    assert np.array_equal(plain.predict_proba(pool), lying.predict_proba(pool))
+    end = lines[-1]
+    right = np.mean(measured.predict(pool) == np.array(truth))
+    assert end["pseudo_accuracy"] == pytest.approx(right, abs=0.05)
+
+
+def test_a_dev_set_keeps_the_best_model(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(6)
+    dev = tiny_texts(8, seed=2)
+    clf = quick(tiny_encoder, epochs=4, epoch_steps=20).fit(texts, labels, unlabelled=tiny_texts(8, seed=1)[0],
+                                                           dev=dev, folder=tmp_path / "run")
+    scores = [line["dev"] for line in map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
+              if "dev" in line]
+    assert clf.score(*dev) == pytest.approx(max(scores))
+    assert TextClassifier.load(tmp_path / "run").score(*dev) == pytest.approx(max(scores))
+
+
+@pytest.mark.parametrize(("texts", "labels", "words"), [
+    (["a b", "c d"], ["x", "x"], "only one label"),
+    (["a b", "c d"], ["x"], "2 texts and 1 labels"),
+    ("a b", ["x"], "put it into a list"),
+    (["a b", 3], ["x", "y"], "text 2 is int"),
+    (["a b", "c d"], ["x", "-1"], "'-1'"),
+    (["a b", "c d"], [None, None], "no label at all"),
+    (["a b", "c d"], ["x", 1], "kind"),
+    (["a b", "c d"], [0.5, 1], "fraction"),
+])
+def test_bad_input_is_named(texts: list, labels: list, words: str, tiny_encoder: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        quick(tiny_encoder).fit(texts, labels)
+
+
+@pytest.mark.parametrize(("choice", "words"), [
+    ({"method": "magic"}, "no method 'magic'"), ({"plan": "fast"}, "no plan 'fast'"),
+    ({"settings": {"zeal": 1}}, "'zeal' is no setting"), ({"settings": {"m": -1}}, "m=-1 is out of range"),
+    ({"settings": {"epochs": 1.5}}, "whole number"), ({"settings": {"schedule": "wild"}}, "constant or linear"),
+    ({"minutes": -3, "plan": "laptop"}, "minutes=-3"), ({"settings": {"s": "big"}}, "s=big"),
+    ({"encoder": "no/such/folder"}, "no/such/folder"),
+])
+def test_bad_choices_are_named(choice: dict, words: str, tiny_encoder: str) -> None:
+    clf = TextClassifier(**({"method": "bdd-f", "encoder": tiny_encoder, "plan": "frozen"} | choice))
+    with pytest.raises(BadInput, match=words):
+        clf.fit(["goal win", "bread soup"], ["a", "b"])
+
+
+def test_a_folder_that_exists_is_not_overwritten(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(3)
+    clf = quick(tiny_encoder).fit(texts, labels)
+    (tmp_path / "model").mkdir()
+    with pytest.raises(BadInput, match="exists already"):
+        clf.save(tmp_path / "model")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "mine.txt").write_text("precious")
+    with pytest.raises(BadInput, match="not empty"):
+        quick(tiny_encoder).fit(texts, labels, folder=tmp_path / "run")
+    assert [f.name for f in (tmp_path / "run").iterdir()] == ["mine.txt"]
+
+
+def test_resuming_with_other_texts_is_refused(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(3)
+    quick(tiny_encoder).fit(texts, labels, folder=tmp_path / "run")
+    with pytest.raises(BadInput, match="other texts or settings"):
+        quick(tiny_encoder).fit(texts[::-1], labels[::-1], folder=tmp_path / "run", resume=True)
+    with pytest.raises(BadInput, match="no run to go on with"):
+        quick(tiny_encoder).fit(texts, labels, folder=tmp_path / "none", resume=True)
+
+
+@pytest.mark.parametrize("spoil", ["config.json", "model.safetensors", "newer", "torn", "nothing"])
+def test_a_spoilt_model_folder_is_named(spoil: str, tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(3)
+    folder = tmp_path / "model"
+    quick(tiny_encoder).fit(texts, labels).save(folder)
+    if spoil == "newer":
+        (folder / "config.json").write_text((folder / "config.json").read_text().replace('"format": 1', '"format": 99'))
+    elif spoil == "torn":
+        (folder / "config.json").write_text('{"format"')
+    elif spoil == "nothing":
+        folder = tmp_path / "elsewhere"
+    else:
+        (folder / spoil).unlink()
+    with pytest.raises(BadInput, match=str(folder)):
+        load(folder)
+
+
+def test_weights_of_another_model_are_refused(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(3)
+    for name, method in (("a", "ce"), ("b", "bdd-f")):
+        quick(tiny_encoder, method).fit(texts, labels).save(tmp_path / name)
+    (tmp_path / "a" / "model.safetensors").write_bytes((tmp_path / "b" / "model.safetensors").read_bytes())
+    with pytest.raises(BadInput, match="do not fit"):
+        load(tmp_path / "a")
+
+
+def test_unfitted_predictions_are_refused() -> None:
+    from sklearn.exceptions import NotFittedError
+
+    with pytest.raises(NotFittedError):
+        TextClassifier().predict(["a"])
+
+
+def test_text_classifier_is_tagged_for_text() -> None:
+    from sklearn.utils import get_tags
+
+    tags = get_tags(TextClassifier())
+    assert tags.input_tags.string and tags.input_tags.one_d_array and not tags.input_tags.two_d_array
+
+
+def test_corpora_add_and_take() -> None:
+    a = Corpus(["x", "y"], ["1", None], [("u",), ("v",)])
+    assert (a + a).take([3, 0]).texts == ["y", "x"]
+    assert a.labelled().texts == ["x"] and a.unlabelled().views == [("v",)]
+    assert a.without_labels().labels == [None, None] and a.task == "multi-class"
+    assert Corpus(["x"], [("1", "2")]).task == "multi-label"
