@@ -89,7 +89,7 @@ def plain(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
         labelled = rng.choice(len(y), 4, replace=False)
         pool = order[16 * step : 16 * step + 16]
         rows = np.concatenate([labelled, len(y) + pool])
-        tokens, mask = padded([ids[row] for row in rows], encoder.padding)
+        tokens, mask = padded([ids[row] for row in rows], encoder)
         h = encoder(tokens, mask)
         scores = network.head(network.head.features(h))
         targets = torch.cat([y[labelled], soft[pool]])

@@ -27,6 +27,7 @@ from halflabel.model.source import Source, TokenSource, VectorSource
 from halflabel.model.vectors import VectorStore, cache_folder
 from halflabel.parts.pseudo import Stored
 from halflabel.parts.start import closed_form
+from halflabel.parts.words import word_counts
 from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
 from halflabel.train.loop import Outcome, Report, train
 from halflabel.train.objective import Objective, Problem
@@ -109,7 +110,7 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
         wanted = views if plan.frozen else views[:1]
         vectors = [store(view, lambda done, total: report({"encoded": done, "texts": total})) for view in wanted]
     if method.closed_form:
-        begin(objective, vectors[0], y, settings.seed)
+        begin(objective, vectors[0], views[0], y, settings.seed)
     source: Source = TokenSource(encoder, views, drop=plan.token_drop)
     if plan.frozen:
         source = VectorSource([torch.from_numpy(view) for view in vectors])
@@ -117,14 +118,15 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
     return Problem(source, y, len(pool), len(views), columns)
 
 
-def begin(objective: Objective, vectors: np.ndarray, y: torch.Tensor, seed: int) -> None:
+def begin(objective: Objective, vectors: np.ndarray, texts: list[str], y: torch.Tensor, seed: int) -> None:
     """Puts the closed-form rule into the head and its soft labels into the table."""
     x = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     x = x.astype(np.float64)
-    start = closed_form(x[: len(y)], y.argmax(dim=1).numpy(), x[len(y) :], y.shape[1], seed=seed)
+    words = word_counts(texts)
+    start = closed_form(x[: len(y)], y.argmax(dim=1).numpy(), x[len(y) :], words, y.shape[1], seed=seed)
     assert isinstance(objective.network.head, Unit) and isinstance(objective.pseudo, Stored)
     objective.network.head.set(torch.from_numpy(start.rule.weight), torch.from_numpy(start.rule.bias))
-    objective.pseudo.begin(torch.from_numpy(start.soft), start.alpha)
+    objective.pseudo.begin(torch.from_numpy(start.soft), start.alpha, words)
 
 
 def prepare(encoder: Encoder, plan: Plan) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy import sparse
 
 from halflabel.parts.pseudo import NoPseudo, SelfAdaptive, Sharpen, Stored
 from halflabel.types import Shape
@@ -74,7 +75,7 @@ def test_stored_labels_weigh_by_how_far_they_stand_above_chance() -> None:
     labeller = Stored(SHAPE, power=2.0)
     soft = torch.full((8, 4), 0.25)
     soft[3] = torch.tensor([0.7, 0.1, 0.1, 0.1])
-    labeller.begin(soft, alpha=0.8)
+    labeller.begin(soft, 0.8, sparse.csr_matrix((12, 0)))
     target = labeller(torch.tensor([3, 0]), never)
     assert torch.allclose(target.y[0], soft[3].square() / soft[3].square().sum())
     assert target.weight.tolist() == pytest.approx([0.6, 0.0])
@@ -86,7 +87,7 @@ def test_refreshed_labels_hear_their_neighbours_and_keep_the_trust() -> None:
     shape = Shape(labels=2, width=8, labelled=2, unlabelled=40)
     labeller = Stored(shape, power=4.0)
     truth = torch.arange(40) % 2
-    labeller.begin(torch.nn.functional.one_hot(truth, 2) * 0.5 + 0.25, alpha=0.8)
+    labeller.begin(torch.nn.functional.one_hot(truth, 2) * 0.5 + 0.25, 0.8, sparse.csr_matrix((42, 0)))
     trust = float(labeller.trust)
     f = torch.nn.functional.one_hot(torch.cat([torch.tensor([0, 1]), truth]), 2) + 0.1 * torch.randn(42, 2)
     p = torch.nn.functional.one_hot(truth, 2) * 0.8 + 0.1

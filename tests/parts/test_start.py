@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
+from conftest import tiny_texts
 from halflabel.parts.graph import neighbour_graph, smoothed
 from halflabel.parts.start import (
     MASS,
@@ -16,8 +18,10 @@ from halflabel.parts.start import (
     hold_out,
     logistic,
     pooling,
-    sharpened,
 )
+from halflabel.parts.words import as_sure_as, sharpened, with_words, word_counts
+
+NO_WORDS = sparse.csr_matrix((2000, 0))
 
 
 def clusters(labels: int, per_class: int, width: int = 12, spread: float = 0.25, seed: int = 0,
@@ -156,7 +160,7 @@ def test_combined_adds_logits() -> None:
 def test_the_start_labels_the_whole_pool_and_is_deterministic() -> None:
     x, y = clusters(4, 100, spread=0.35)
     rows = few(x, y, 5)
-    first, second = (closed_form(x[rows], y[rows], x, 4, seed=3) for _ in range(2))
+    first, second = (closed_form(x[rows], y[rows], x, NO_WORDS, 4, seed=3) for _ in range(2))
     assert first.soft.shape == (400, 4) and np.allclose(first.soft.sum(axis=1), 1.0, atol=1e-4)
     assert np.array_equal(first.soft, second.soft) and np.array_equal(first.rule.weight, second.rule.weight)
     assert (first.soft.argmax(axis=1) == y).mean() > accuracy(logistic(x[rows], y[rows], x, 4), x, y)
@@ -173,7 +177,7 @@ def test_permuting_the_classes_permutes_the_start() -> None:
 
 def test_without_a_pool_the_labels_alone_decide() -> None:
     x, y = clusters(3, 8)
-    start = closed_form(x, y, x[:0], 3, seed=0)
+    start = closed_form(x, y, x[:0], NO_WORDS, 3, seed=0)
     assert start.soft.shape == (0, 3) and accuracy(start.rule, x, y) > 0.95
 
 
@@ -183,4 +187,31 @@ def test_a_pool_without_classes_in_it_does_little_harm() -> None:
     noise = np.random.default_rng(5).normal(size=(600, x.shape[1]))
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     alone = accuracy(logistic(x[rows], y[rows], x, 3), x, y)
-    assert accuracy(closed_form(x[rows], y[rows], noise, 3, seed=0).rule, x, y) > alone - 0.05
+    assert accuracy(closed_form(x[rows], y[rows], noise, NO_WORDS, 3, seed=0).rule, x, y) > alone - 0.05
+
+
+def test_words_correct_soft_labels_and_leave_their_confidence() -> None:
+    texts, labels = tiny_texts(60)
+    names = sorted(set(labels))
+    truth = np.array([names.index(name) for name in labels])
+    counts = word_counts(texts)
+    noisy = truth.copy()
+    noisy[6::4] = (noisy[6::4] + 1) % 3
+    soft = 0.25 + 0.25 * np.eye(3)[noisy]
+    mended = with_words(counts, np.eye(3)[truth[:6]], soft[6:])
+    assert (mended.argmax(axis=1) == truth[6:]).mean() > 0.95 > (noisy == truth).mean()
+    assert mended.max(axis=1).mean() == pytest.approx(0.5, abs=0.01)
+    assert np.allclose(mended.sum(axis=1), 1.0)
+
+
+def test_without_words_nothing_changes() -> None:
+    soft = np.array([[0.6, 0.4]])
+    assert word_counts(["", "?!"]).shape == (2, 0)
+    assert with_words(word_counts(["", "?!"]), np.eye(2)[:1], soft) is soft
+
+
+def test_confidence_is_restored_by_a_power() -> None:
+    before, after = np.array([[0.7, 0.3], [0.6, 0.4]]), np.array([[0.99, 0.01], [0.2, 0.8]])
+    restored = as_sure_as(before, after)
+    assert restored.max(axis=1).mean() == pytest.approx(0.65, abs=1e-3)
+    assert restored.argmax(axis=1).tolist() == [0, 1]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from halflabel.classifier import TextClassifier
     from halflabel.data.split import Split
 
-PER_QUEUE = 5
+PER_QUEUE = 10
 MINUTES = 1.5  # with both trainings and the loading, `make demo` has to stay under three
 MARK = "demo.json"
 WIDTH = 72

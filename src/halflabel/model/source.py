@@ -30,14 +30,14 @@ class TokenSource:
     def __init__(self, encoder: Encoder, views: Sequence[Sequence[str]], *, drop: float = 0.0) -> None:
         self.tokens = [encoder.tokens(texts) for texts in views]
         self.lengths = np.array([len(ids) for ids in self.tokens[0]], dtype=np.int64)
-        self.padding, self.drop = encoder.padding, drop
+        self.encoder, self.drop = encoder, drop
         self.special = np.array(sorted(encoder.special), dtype=np.int32)
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         ids = [self.tokens[view][row] for row, view in zip(rows, views, strict=True)]
         if rng is not None and self.drop:
             ids = [self._thinned(one, rng) for one in ids]
-        return padded(ids, self.padding)
+        return padded(ids, self.encoder)
 
     def _thinned(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
         keep = (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
@@ -55,10 +55,11 @@ class VectorSource:
         return (self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))],)
 
 
-def padded(ids: Sequence[np.ndarray], padding: int) -> tuple[Tensor, Tensor]:
-    """Token ids and mask as rectangles, (N, T) each."""
-    width = max(1, max(len(one) for one in ids))
-    table = np.full((len(ids), width), padding, dtype=np.int64)
+def padded(ids: Sequence[np.ndarray], encoder: Encoder) -> tuple[Tensor, Tensor]:
+    """Token ids and mask as rectangles, (N, T) each; T is a multiple of 8, since kernels are made for each shape."""
+    longest = max([1, *map(len, ids)])
+    width = max(longest, min(-(-longest // 8) * 8, encoder.max_tokens))
+    table = np.full((len(ids), width), encoder.padding, dtype=np.int64)
     mask = np.zeros((len(ids), width), dtype=np.int64)
     for i, one in enumerate(ids):
         table[i, : len(one)] = one

@@ -33,7 +33,7 @@ def encode(encoder: Encoder, texts: Sequence[str], progress: Progress | None = N
     with torch.inference_mode(), half_precision(device):
         for start in range(0, len(order), BATCH):
             rows = order[start : start + BATCH]
-            inputs = [x.to(device) for x in padded([tokens[i] for i in rows], encoder.padding)]
+            inputs = [x.to(device) for x in padded([tokens[i] for i in rows], encoder)]
             vectors[rows] = encoder(*inputs).float().cpu().numpy()
             if progress:
                 progress(min(start + BATCH, len(order)), len(order))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from halflabel.equations import sharpen
 from halflabel.parts.graph import neighbour_graph, smoothed
+from halflabel.parts.words import with_words
 from halflabel.types import Shape
 
 
@@ -98,8 +100,8 @@ class SelfAdaptive(Labeller):
 class Stored(Labeller):
     """Labels that stand in a table until the next epoch, when neighbours have been heard again.
 
-    A label is sharpened, and weighs by how far it stood above chance before that: where the start found little in
-    the pool, the pool keeps little weight.
+    A label is sharpened, and weighs by how far it stood above chance before that. The pool as a whole keeps the weight
+    that the start gave it: where that found little in the pool, the pool says little.
     """
 
     trains_on_survey = True
@@ -120,8 +122,12 @@ class Stored(Labeller):
     def label(self, p: Tensor) -> Target:
         return Target(sharpen(p, 1.0 / self.power), p.new_ones(len(p)))
 
-    def begin(self, soft: Tensor, alpha: float) -> None:
-        """Takes over calibrated soft labels of the whole pool (N_u, K), and how far neighbours are to be heard."""
+    def begin(self, soft: Tensor, alpha: float, words: Any) -> None:
+        """Takes over calibrated soft labels of the whole pool (N_u, K), and how far neighbours are to be heard.
+
+        `words` is the sparse (N_l + N_u, V) of `parts.words`.
+        """
+        self.words = words
         self.table.copy_(sharpen(soft, 1.0 / self.power))
         self.weight.copy_(above_chance(soft))
         self.alpha.fill_(alpha)
@@ -129,9 +135,11 @@ class Stored(Labeller):
 
     @torch.no_grad()
     def refresh(self, rows: Tensor, p: Tensor, f: Tensor, y: Tensor) -> None:
-        """Smooths the model's probabilities over neighbours in its own features; the pool keeps its trust."""
+        """Smooths the model's probabilities over neighbours in its own features and corrects them by words."""
         given = torch.cat([y, p]).numpy()
-        soft = torch.from_numpy(smoothed(neighbour_graph(f.numpy()), given, float(self.alpha)))[len(y) :]
+        heard = smoothed(neighbour_graph(f.numpy()), given, float(self.alpha))[len(y) :]
+        counts = self.words[np.concatenate([np.arange(len(y)), len(y) + rows.numpy()])]
+        soft = torch.from_numpy(with_words(counts, y.numpy(), heard))
         weight = above_chance(soft)
         self.table[rows] = sharpen(soft, 1.0 / self.power).to(self.table)
         self.weight[rows] = (self.trust * weight / weight.mean().clamp_min(1e-6)).clamp_max(1.0)

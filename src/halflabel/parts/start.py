@@ -4,18 +4,20 @@ Two views of the labels are pooled. One trusts the pool: Gaussian classes that s
 is the paper's idea of equal spreads in closed form. The other looks at labelled texts alone: logistic regression.
 Their log-probabilities are added with weights found on labelled texts that were held out in turn, so that a pool
 which misleads loses its say. The soft labels that this gives the pool are then smoothed over a graph of nearest
-neighbours, as much as held-out labels support that, and a linear rule, logits = x W + b, learns them by heart.
+neighbours, as much as held-out labels support that, corrected by the words of the texts, and a linear rule,
+logits = x W + b, learns them by heart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halflabel.parts.graph import neighbour_graph, smoothed
+from halflabel.parts.words import sharpened, with_words
 
 Array = NDArray[np.floating]
 Columns = NDArray[np.integer]
@@ -56,8 +58,11 @@ class Start(NamedTuple):
     power: float  # of the sharpening after it
 
 
-def closed_form(x: Array, y: Columns, pool: Array, labels: int, *, seed: int) -> Start:
-    """The start for unit vectors x (N_l, H) with columns y (N_l,) and an unlabelled pool (N_u, H)."""
+def closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int) -> Start:
+    """The start for unit vectors x (N_l, H) with columns y (N_l,) and an unlabelled pool (N_u, H).
+
+    `words` is the sparse (N_l + N_u, V) that `word_counts` makes of the same texts.
+    """
     rng = np.random.default_rng([seed, 5])
     rows = np.sort(rng.permutation(len(pool))[:POOL])
     part = pool[rows]
@@ -68,9 +73,13 @@ def closed_form(x: Array, y: Columns, pool: Array, labels: int, *, seed: int) ->
     if not len(part):
         return Start(np.empty((0, labels)), rule, weights, 0.0, 1.0)
     alpha, power = smoothing(trial, weights, x, y, labels)
-    given = np.concatenate([np.eye(labels)[y], np.exp(rule.log_probabilities(part))])
+    known = np.eye(labels)[y]
+    given = np.concatenate([known, np.exp(rule.log_probabilities(part))])
     soft = sharpened(smoothed(neighbour_graph(np.concatenate([x, part])), given, alpha)[len(x) :], power)
-    rule = distilled(rule, np.concatenate([x, part]), np.concatenate([np.eye(labels)[y], soft]))
+    counts = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
+    for _ in range(2):
+        soft = with_words(counts, known, soft)
+    rule = distilled(rule, np.concatenate([x, part]), np.concatenate([known, soft]))
     everywhere = np.exp(rule.log_probabilities(pool))
     everywhere[rows] = soft
     return Start(everywhere, rule, weights, alpha, power)
@@ -197,12 +206,6 @@ def smoothing(trial: Trial, weights: Array, x: Array, y: Columns, labels: int) -
                 q = sharpened(p, power)
                 likely[alpha, power] += float(np.log(q[np.arange(len(q)), y[out]] + 1e-3).sum())
     return max(likely, key=lambda pair: likely[pair])
-
-
-def sharpened(p: Array, power: float) -> Array:
-    """p^power with rows scaled to one, (N, K)."""
-    q = p**power
-    return np.asarray(q / np.maximum(q.sum(axis=1, keepdims=True), 1e-12))
 
 
 def distilled(rule: Rule, x: Array, soft: Array) -> Rule:
