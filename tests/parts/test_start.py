@@ -197,10 +197,10 @@ def test_words_correct_soft_labels_and_leave_their_confidence() -> None:
     counts = word_counts(texts)
     noisy = truth.copy()
     noisy[6::4] = (noisy[6::4] + 1) % 3
-    soft = 0.25 + 0.25 * np.eye(3)[noisy]
+    soft = 0.3 + 0.1 * np.eye(3)[noisy]
     mended = with_words(counts, np.eye(3)[truth[:6]], soft[6:])
-    assert (mended.argmax(axis=1) == truth[6:]).mean() > 0.95 > (noisy == truth).mean()
-    assert mended.max(axis=1).mean() == pytest.approx(0.5, abs=0.01)
+    assert (mended.argmax(axis=1) == truth[6:]).mean() > 0.9 > 0.8 > (noisy == truth).mean()
+    assert mended.max(axis=1).mean() == pytest.approx(0.4, abs=0.01)
     assert np.allclose(mended.sum(axis=1), 1.0)
 
 
