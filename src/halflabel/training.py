@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,7 @@ class Settings:
     hyper: dict[str, Any]
 
     def to_json(self) -> dict[str, Any]:
-        return {"method": self.method, "plan": asdict(self.plan), "encoder": self.encoder, "seed": self.seed,
+        return {"method": self.method, "plan": self.plan.to_json(), "encoder": self.encoder, "seed": self.seed,
                 "hyper": self.hyper}
 
 
@@ -62,31 +62,28 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
           truth: list[Any] | None = None, folder: Path | None = None, resume: bool = False,
           report: Report = lambda line: None) -> Trained:
     """Trains a method on labelled texts and a pool of unlabelled ones."""
-    classes = Classes.of(labelled.labels)
-    method = find(settings.method)
     began = time.monotonic()
+    classes, texts = Classes.of(labelled.labels), fingerprint(labelled, pool)
+    earlier = None if folder is None else open_run(folder, settings, texts, resume)
     encoder = load_encoder(settings.encoder, settings.plan.max_tokens)
     prepare(encoder, settings.plan)
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
-    objective = Objective(Frozen() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
+    recipe = find(settings.method)(shape, **settings.hyper)
+    objective = Objective(Frozen() if settings.plan.frozen else encoder, recipe)
     problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
-
-    plan = settings.plan
-    facts: dict[str, Any] = {}
+    if earlier:
+        plan = Plan.from_json(earlier["plan"])
+    else:
+        plan = fitted_to_minutes(settings.plan, objective, problem, settings.seed)
+    facts: dict[str, Any] = {
+        "encoder": settings.encoder, "plan": plan.to_json(), "seed": settings.seed, "versions": versions(),
+        "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": texts}}
     model = Fitted(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
     judge = make_judge(model, dev, classes) if dev is not None else None
-    keeper: Keeper | Memory = Memory()
-    if folder is not None:
-        run = open_run(folder, settings, fingerprint(labelled, pool), resume)
-        plan = Plan(**run["plan"]) if run else fitted_to_minutes(plan, objective, problem, settings.seed)
-        keeper = Keeper(folder)
-    else:
-        plan = fitted_to_minutes(plan, objective, problem, settings.seed)
-    facts |= {"encoder": settings.encoder, "plan": asdict(plan), "seed": settings.seed, "versions": versions(),
-              "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": fingerprint(labelled, pool)}}
-    if folder is not None:
+    if folder is not None and not earlier:
         prepare_folder(folder, model, plan, settings)
+    keeper = Memory() if folder is None else Keeper(folder)
     outcome = train(objective, problem, plan, seed=settings.seed, keeper=keeper, report=report, judge=judge)
     facts["run"] = {"why": outcome.why, "notices": list(outcome.notices), "dev": outcome.score,
                     "seconds": round(time.monotonic() - began, 1)}
@@ -104,16 +101,15 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
     views = [labelled.texts + pool.texts]
     if method.strong_views and len(pool):
         views += [labelled.texts + view for view in strong_views(pool, classes.names, settings.seed)]
-    vectors: list[np.ndarray] = []
-    if plan.frozen or method.closed_form:
-        store = VectorStore(cache_folder() / "vectors", encoder)
-        wanted = views if plan.frozen else views[:1]
-        vectors = [store(view, lambda done, total: report({"encoded": done, "texts": total})) for view in wanted]
+    store = VectorStore(cache_folder() / "vectors", encoder)
+
+    def vectors(texts: list[str]) -> np.ndarray:
+        return store(texts, lambda done, total: report({"encoded": done, "texts": total}))
+
     if method.closed_form:
-        begin(objective, vectors[0], views[0], y, settings.seed)
-    source: Source = TokenSource(encoder, views, drop=plan.token_drop)
-    if plan.frozen:
-        source = VectorSource([torch.from_numpy(view) for view in vectors])
+        begin(objective, vectors(views[0]), views[0], y, settings.seed)
+    source: Source = (VectorSource([torch.from_numpy(vectors(view)) for view in views]) if plan.frozen
+                      else TokenSource(encoder, views, drop=plan.token_drop))
     columns = None if truth is None else torch.from_numpy(classes.matrix(truth).argmax(axis=1))
     return Problem(source, y, len(pool), len(views), columns)
 
@@ -160,7 +156,6 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
     if not resume:
         if folder.exists() and any(folder.iterdir()):
             raise BadInput(f"{folder} is not empty; choose another --out, or go on with --resume.")
-        folder.mkdir(parents=True, exist_ok=True)
         return None
     if not file.is_file():
         raise BadInput(f"{folder} holds no run to go on with (there is no run.json in it); leave out --resume.")
@@ -173,22 +168,21 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
 
 def prepare_folder(folder: Path, model: Fitted, plan: Plan, settings: Settings) -> None:
     """Writes what does not change during a run; run.json last, so that its presence means the rest is there."""
-    if (folder / "run.json").is_file():
-        return
+    folder.mkdir(parents=True, exist_ok=True)
     write_description(folder, model.encoder, model.description())
     if plan.frozen:
         write_tensors(folder / "encoder.safetensors", dict(model.encoder.state_dict()))
-    run = {"settings": settings.to_json(), "plan": asdict(plan), "texts": model.facts["texts"]["fingerprint"]}
+    run = {"settings": settings.to_json(), "plan": plan.to_json(), "texts": model.facts["texts"]["fingerprint"]}
     write_text(folder / "run.json", json.dumps(run, indent=1))
 
 
 def fingerprint(labelled: Corpus, pool: Corpus) -> str:
-    """A hash of all texts and labels, in order."""
+    """A hash of all texts, labels and views, in order."""
     digest = hashlib.blake2b(digest_size=16)
     for corpus in (labelled, pool):
         digest.update(f"{len(corpus)}\n".encode())
-        for text, label in zip(corpus.texts, corpus.labels, strict=True):
-            digest.update(f"{label!r}\t{text}\n".encode("utf-8", "surrogatepass"))
+        for row in zip(corpus.labels, corpus.texts, *zip(*corpus.views, strict=True), strict=True):
+            digest.update(f"{row!r}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 

@@ -5,8 +5,8 @@ Shape legend, used in every docstring: N texts, K labels, H encoder width, D hea
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Literal
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 Label = str | int | bool
 Task = Literal["multi-class", "multi-label"]
@@ -98,3 +98,13 @@ class Plan:
     @property
     def steps(self) -> int:
         return self.warmup + self.epochs * self.epoch_steps
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with null for what is infinite: JSON has no word for that."""
+        return {name: None if value == float("inf") else value for name, value in asdict(self).items()}
+
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Plan:
+        """What `to_json` gave."""
+        known: dict[str, Any] = {name: float("inf") if value is None else value for name, value in fields.items()}
+        return cls(**known)

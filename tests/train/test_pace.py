@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from halflabel.plans import PLANS, plan_named
 from halflabel.train.pace import coarse, shortened, within_passes
+from halflabel.types import Plan
 
 PLAN = plan_named("laptop", epochs=4, epoch_steps=100, warmup=100, minutes=10)
 
@@ -39,3 +42,9 @@ def test_the_paper_plan_is_the_paper() -> None:
     assert (paper.epochs, paper.epoch_steps, paper.labelled_batch, paper.unlabelled_batch) == (50, 1000, 4, 8)
     assert (paper.encoder_rate, paper.head_rate, paper.ema, paper.max_tokens) == (1e-5, 1e-3, 0.999, 256)
     assert paper.encoder == "bert-base-uncased" and paper.minutes == float("inf") and paper.steps == 50_000
+
+
+@pytest.mark.parametrize("name", sorted(PLANS))
+def test_plans_survive_json(name: str) -> None:
+    text = json.dumps(PLANS[name].to_json(), allow_nan=False)
+    assert Plan.from_json(json.loads(text)) == PLANS[name]

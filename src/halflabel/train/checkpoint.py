@@ -56,6 +56,7 @@ def write_tensors(file: Path, tensors: State) -> None:
     temporary = file.parent / f".{file.name}-{uuid.uuid4().hex}"
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        temporary.chmod(0o644)  # safetensors makes files for their owner alone
         _sync(temporary)
         os.replace(temporary, file)
     except (OSError, SafetensorError) as error:
