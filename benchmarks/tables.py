@@ -94,6 +94,15 @@ def balance() -> str:
                      "pseudo-labels right, BDD / AM"], body)
 
 
+def start() -> str:
+    """Pool accuracy after each part of the closed-form start, and by angles."""
+    stages = ("logistic", "gaussian", "pooled", "smoothed", "words", "rule", "angles", "balanced")
+    body = [[name, str(per_class), *(f"{statistics.mean(row[stage] for row in rows):.3f}" for stage in stages),
+             str(len(rows))]
+            for (name, per_class), rows in grouped(lines("start"), "set", "per_class").items()]
+    return markdown(["set", "labels per class", *stages, "splits"], body)
+
+
 def speed() -> str:
     """Texts per second of the two loops, medians over repeats, and their ratio."""
     by = grouped(lines("speed"), "loop")
@@ -106,14 +115,15 @@ def speed() -> str:
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for name in ("accuracy", "balance", "speed") for row in lines(name)})
+                   for name in ("accuracy", "balance", "start", "speed") for row in lines(name)})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
 NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
-TABLES: dict[str, Callable[[], str]] = {"accuracy": accuracy, "balance": balance, "speed": speed, "machine": machine}
+TABLES: dict[str, Callable[[], str]] = {
+    "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "machine": machine}
 
 if __name__ == "__main__":
     main()
