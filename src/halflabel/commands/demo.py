@@ -45,7 +45,7 @@ def demo(
     from halflabel.classifier import TextClassifier
     from halflabel.data.sample import sample
     from halflabel.data.split import draw
-    from halflabel.train.loop import Interrupted
+    from halflabel.train.interrupt import Interrupted
 
     split, test = draw(sample("train"), per_class=PER_QUEUE, unlabelled=None, seed=seed or 0), sample("test")
     chosen: dict[str, Any] = {"encoder": encoder, "random_state": seed or 0}

@@ -179,7 +179,7 @@ def run(estimator: TextClassifier, texts: Texts, out: Path, *, resume: bool) -> 
 @contextmanager
 def stopping(out: Path) -> Iterator[None]:
     """Turns Ctrl-C into a sentence that says how to go on."""
-    from halflabel.train.loop import Interrupted
+    from halflabel.train.interrupt import Interrupted
 
     try:
         yield

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -18,6 +16,7 @@ from halflabel.data.batches import Batches
 from halflabel.train.checkpoint import State
 from halflabel.train.ema import Average
 from halflabel.train.guard import Guard, snapshot
+from halflabel.train.interrupt import Interrupted, stop_requested
 from halflabel.train.objective import Draw, Objective, Problem, Step
 from halflabel.train.optimizer import load_moments, make_optimizer, moments, rates
 from halflabel.train.survey import Survey, describe, survey
@@ -25,10 +24,6 @@ from halflabel.types import Plan
 
 Report = Callable[[dict[str, Any]], None]
 CHECKPOINT_SECONDS = 60.0
-
-
-class Interrupted(Exception):
-    """The run was asked to stop and has been saved; it can go on from there."""
 
 
 class Kept(Protocol):
@@ -241,18 +236,3 @@ class Run:
         self.average.tensors, self.start, self.best = part["average"], part["start"], part["best"]
         load_moments(self.optimizer, self.objective, part["moments"])
         self.step, self.score, self.notices = notes["step"], notes["score"], list(notes["notices"])
-
-
-@contextmanager
-def stop_requested() -> Iterator[threading.Event]:
-    """Turns Ctrl-C and a polite kill into a request that is heard between two steps."""
-    stop = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield stop
-        return
-    old = {sign: signal.signal(sign, lambda *_: stop.set()) for sign in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield stop
-    finally:
-        for sign, handler in old.items():
-            signal.signal(sign, handler)
