@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -50,10 +51,12 @@ def setfit(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
 
     model = SetFitModel.from_pretrained(locate("minilm"))
     rows = Dataset.from_dict({"text": draw.labelled.texts, "label": draw.labelled.labels})
-    arguments = TrainingArguments(batch_size=16, num_epochs=1, seed=seed, report_to="none", show_progress_bar=False)
-    began = time.perf_counter()
-    Trainer(model=model, args=arguments, train_dataset=rows).train()
-    seconds = time.perf_counter() - began
+    with TemporaryDirectory() as folder:
+        arguments = TrainingArguments(output_dir=folder, batch_size=16, num_epochs=1, seed=seed, report_to="none",
+                                      save_strategy="no", show_progress_bar=False)
+        began = time.perf_counter()
+        Trainer(model=model, args=arguments, train_dataset=rows).train()
+        seconds = time.perf_counter() - began
     predicted = np.array(model.predict(test.texts, batch_size=32, show_progress_bar=False))
     return {"predicted": predicted, "seconds": seconds}
 
