@@ -50,9 +50,9 @@ def grouped(rows: Iterable[Line], *keys: str) -> dict[tuple[Any, ...], list[Line
 
 
 def spread(values: list[float]) -> str:
-    """Mean and deviation over seeds."""
-    deviation = statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{statistics.mean(values):.3f} ± {deviation:.3f} ({len(values)})"
+    """Mean and deviation over seeds; one seed has no deviation."""
+    deviation = f" ± {statistics.stdev(values):.3f}" if len(values) > 1 else ""
+    return f"{statistics.mean(values):.3f}{deviation} ({len(values)})"
 
 
 def markdown(head: list[str], body: list[list[str]]) -> str:
