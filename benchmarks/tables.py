@@ -56,6 +56,8 @@ def spread(values: list[float]) -> str:
 
 
 def markdown(head: list[str], body: list[list[str]]) -> str:
+    if not body:
+        return "Not run yet."
     rows = [head, ["---"] * len(head), *body]
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
