@@ -18,9 +18,8 @@ import torch
 from halflabel import TextClassifier
 from halflabel.data.augment import WordEdits
 from halflabel.types import Corpus
-from protocol import Results, draw, load
+from protocol import SETS, Results, draw, load
 
-SETS = {"ag_news": (6000, 2000), "sst5": (6000, None), "arxiv_topics10": (6000, 2000)}  # train and test texts
 METHODS = ("bdd-s", "am-s", "bdd-f", "am-f")
 
 

@@ -19,6 +19,7 @@ from halflabel.data.read import read
 from halflabel.types import Corpus
 
 RESULTS = Path(__file__).parent / "results"
+SETS = {"ag_news": (6000, 2000), "sst5": (6000, None), "arxiv_topics10": (6000, 2000)}  # train and test texts
 
 
 @dataclass(frozen=True)

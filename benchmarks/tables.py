@@ -96,6 +96,24 @@ def balance() -> str:
                      "pseudo-labels right, BDD / AM"], body)
 
 
+def floor() -> str:
+    """Each method with its pool against its labels alone: mean gain, and in how many splits it was a loss."""
+    rows = lines("floor")
+    shots, body = sorted({row["per_class"] for row in rows}), []
+    for (name, method), cell in grouped(rows, "set", "method").items():
+        shown = []
+        for n in shots:
+            found = [row for row in cell if row["per_class"] == n]
+            alone, both = ([row[side] for row in found] for side in ("labels", "both"))
+            lower = sum(b < a for a, b in zip(alone, both, strict=True))
+            shown += ([f"{statistics.mean(alone):.3f} → {statistics.mean(both):.3f}", f"{lower} of {len(found)}"]
+                      if found else ["not run", ""])
+        collapses = sum("collapsed" in " ".join(row["notices"]) for row in cell)
+        body.append([name, f"`{method}`", *shown, str(collapses)])
+    head = [x for n in shots for x in (f"{n} labels per class", "lower")]
+    return markdown(["set", "method", *head, "collapses"], body)
+
+
 def start() -> str:
     """Pool accuracy after each part of the closed-form start, and by angles."""
     stages = ("logistic", "gaussian", "pooled", "smoothed", "words", "rule", "angles", "balanced")
@@ -117,7 +135,7 @@ def speed() -> str:
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for name in ("accuracy", "balance", "start", "speed") for row in lines(name)})
+                   for name in ("accuracy", "balance", "floor", "start", "speed") for row in lines(name)})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
@@ -125,7 +143,8 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "machine": machine}
+    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start,
+    "speed": speed, "machine": machine}
 
 if __name__ == "__main__":
     main()
