@@ -17,7 +17,7 @@ from halflabel.fitted import Fitted, load
 from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
 from halflabel.training import Settings, Trained, learn
-from halflabel.types import BadInput, Corpus, Task
+from halflabel.types import BadInput, Corpus, Task, WrongTask
 
 DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
 KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
@@ -74,8 +74,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         method = find(self.method or DEFAULT_METHODS[task])
         if method.task != task:
             fitting = ", ".join(sorted(other.name for other in METHODS.values() if other.task == task))
-            raise BadInput(f"The labels are {KINDS[task]}, but the method {method.name} is for {KINDS[method.task]}; "
-                           f"choose one of {fitting}.")
+            raise WrongTask(f"the labels are {KINDS[task]}, but the method {method.name} is for {KINDS[method.task]}; "
+                            f"choose one of {fitting}.")
         changes = dict(self.settings or {})
         known = [*method.defaults, *adjustable()]
         if unknown := [key for key in changes if key not in known]:

@@ -156,7 +156,7 @@ def make_judge(model: Fitted, dev: Corpus, objective: Objective, problem: Proble
     """Scores the model, as it stands, on the dev texts by micro F1, under the rule that its method decides by."""
     names, truth = model.classes.names, model.classes.matrix(dev.labels, source=dev.source)
     if np.isnan(truth).any():
-        raise BadInput(f"{dev.source}: some labels of dev texts are unknown; give dev texts whose labels are all known.")
+        raise BadInput(f"{dev.source}: some labels of dev texts are unknown; give texts whose labels are all known.")
 
     def judge() -> float:
         scores = model.scores(dev.texts)

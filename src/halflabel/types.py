@@ -17,6 +17,10 @@ class BadInput(ValueError):
     """What a person can mend: one sentence that names the file, row or value, and the remedy."""
 
 
+class WrongTask(BadInput):
+    """A method was asked to learn labels of the other kind."""
+
+
 class Partial(tuple[Label, ...]):
     """Labels that a text is known to have, where it is open whether it has those in `unknown` as well."""
 

@@ -87,7 +87,7 @@ def train_one(clf: TextClassifier, split: Split, test: Corpus, *, pool: Sequence
         clf.fit(split.labelled.texts, split.labelled.labels, pool, folder=folder, report=console.Training(meter))
     seconds = time.monotonic() - began
     figures = measure(clf.model_, test)
-    return {"method": clf.method, "labelled": len(split.labelled), "unlabelled": len(pool),
+    return {"method": clf.method_, "labelled": len(split.labelled), "unlabelled": len(pool),
             "accuracy": figures["accuracy"], "macro_f1": figures["macro_f1"], "seconds": round(seconds, 1)}
 
 

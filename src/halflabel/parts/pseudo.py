@@ -17,7 +17,7 @@ from halflabel.types import Shape
 
 
 class Target(NamedTuple):
-    """What texts are taken to be, y (N, K), and how much that counts: weight (N,), or a mask (N, K) of what is known."""
+    """What texts are taken to be, y (N, K), and how much that counts: weight (N,), or a mask (N, K) of known labels."""
 
     y: Tensor
     weight: Tensor

@@ -85,9 +85,10 @@ class Run:
         self.surveyed: dict[int, tuple[np.ndarray, Batches]] = {}
         lengths = problem.source.lengths
         size = plan.unlabelled_batch if self.uses_pool else 0
-        self.warming = Batches(lengths[: problem.labelled], plan.warmup_batch or plan.labelled_batch, seed=seed, stream=1)
-        self.labelled = Batches(lengths[: problem.labelled], plan.labelled_batch, seed=seed, stream=1)
-        self.unlabelled = Batches(lengths[problem.labelled :], size, seed=seed, stream=2)
+        first, rest = lengths[: problem.labelled], lengths[problem.labelled :]
+        self.warming = Batches(first, plan.warmup_batch or plan.labelled_batch, seed=seed, stream=1)
+        self.labelled = Batches(first, plan.labelled_batch, seed=seed, stream=1)
+        self.unlabelled = Batches(rest, size, seed=seed, stream=2)
 
     @property
     def at_epoch_start(self) -> bool:
