@@ -56,6 +56,14 @@ def draw(train: Corpus, per_class: int, unlabelled: int, seed: int) -> Draw:
     return Draw(train.take(labelled), pool.without_labels(), pool.labels, train.take(others[unlabelled:]))
 
 
+def draw_any(train: Corpus, labelled: int, unlabelled: int, seed: int) -> Draw:
+    """`labelled` texts at random, whatever their labels, then `unlabelled` others, or all that are left."""
+    order = np.random.default_rng([17, seed]).permutation(len(train)).tolist()
+    pool = train.take(order[labelled : labelled + unlabelled])
+    return Draw(train.take(order[:labelled]), pool.without_labels(), pool.labels,
+                train.take(order[labelled + unlabelled :]))
+
+
 class Results:
     """Lines of JSON, one for each finished run; a run that is there already is not done again."""
 

@@ -114,6 +114,34 @@ def floor() -> str:
     return markdown(["set", "method", *head, "collapses"], body)
 
 
+def multilabel() -> str:
+    """F1 under both decisions, ranking loss and LRAP by set and method, then F1 averaged over the sets."""
+    body = []
+    rows = lines("multilabel")
+    for (name, labelled, unlabelled, method), some in sorted(
+            grouped(rows, "set", "labelled", "unlabelled", "method").items()):
+        f1 = [spread([row[rule][key] for row in some]) for rule in RULES for key in ("micro_f1", "macro_f1")]
+        ranks = [f"{statistics.mean(row[RULES[0]][key] for row in some):.3f}" for key in ("ranking_loss", "lrap")]
+        empty = [f"{statistics.mean(row[rule]['empty'] / row['n'] for row in some):.0%}" for rule in RULES]
+        body.append([name, f"{labelled} + {unlabelled}", NAMES.get(method, method), *f1, *ranks, " / ".join(empty)])
+    return markdown(["set", "labelled + pool", "method", *(f"{kind} F1, {rule}" for rule in RULES
+                     for kind in ("micro", "macro")), "ranking loss", "LRAP", "no label"], body)
+
+
+def multilabel_mean() -> str:
+    """Means over the sets of the mean over seeds, for methods that ran on the same sets and seeds."""
+    rows = lines("multilabel")
+    runs = {method: {(row["set"], row["seed"]) for row in some} for (method,), some in grouped(rows, "method").items()}
+    body = []
+    for (method,), some in sorted(grouped(rows, "method").items()):
+        by = grouped(some, "set")
+        means = [statistics.mean(statistics.mean(row[rule][key] for row in per) for per in by.values())
+                 for rule in RULES for key in ("micro_f1", "macro_f1")]
+        body.append([NAMES.get(method, method), *(f"{x:.3f}" for x in means),
+                     f"{len(by)} sets, {len(runs[method])} runs"])
+    return markdown(["method", *(f"{kind} F1, {rule}" for rule in RULES for kind in ("micro", "macro")), "over"], body)
+
+
 def start() -> str:
     """Pool accuracy after each part of the closed-form start, and by angles."""
     stages = ("logistic", "gaussian", "pooled", "smoothed", "words", "rule", "angles", "balanced")
@@ -135,16 +163,17 @@ def speed() -> str:
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for name in ("accuracy", "balance", "floor", "start", "speed") for row in lines(name)})
+                   for file in sorted(RESULTS.glob("*.jsonl")) for row in lines(file.stem)})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
+RULES = ("prior-quantile", "fixed")
 NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start,
-    "speed": speed, "machine": machine}
+    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
+    "multilabel": multilabel, "multilabel-mean": multilabel_mean}
 
 if __name__ == "__main__":
     main()

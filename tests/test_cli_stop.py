@@ -41,12 +41,14 @@ def stop_in_the_middle(arguments: list[str], out: Path, sign: signal.Signals) ->
     return process.returncode, err
 
 
-@pytest.fixture
-def arguments(tmp_path: Path, tiny_encoder: str) -> list[str]:
-    write_csv(tmp_path / "labelled.csv", *tiny_texts(5))
+@pytest.fixture(params=["bdd-f", "bdd-ml"])
+def arguments(request: pytest.FixtureRequest, tmp_path: Path, tiny_encoder: str) -> list[str]:
+    texts, labels = tiny_texts(5)
+    several = [f'["{name}", "long"]' if i % 3 else f'["{name}"]' for i, name in enumerate(labels)]
+    write_csv(tmp_path / "labelled.csv", texts, several if request.param == "bdd-ml" else labels)
     write_csv(tmp_path / "pool.csv", tiny_texts(20, seed=1)[0])
     return ["train", str(tmp_path / "labelled.csv"), "--unlabelled", str(tmp_path / "pool.csv"), "--encoder",
-            tiny_encoder, "--method", "bdd-f", "--plan", "laptop", "--minutes", "30", *STEPS]
+            tiny_encoder, "--method", request.param, "--plan", "laptop", "--minutes", "30", *STEPS]
 
 
 def test_interrupted_and_killed_runs_go_on_to_the_same_weights(tmp_path: Path, arguments: list[str]) -> None:
@@ -63,6 +65,6 @@ def test_interrupted_and_killed_runs_go_on_to_the_same_weights(tmp_path: Path, a
     assert code == 130, err
     assert "saved in" in err and f"--out '{stopped}' --resume" in err and "Traceback" not in err
     assert finish(again)[0] == 0
-    for name in ("model.safetensors", "metrics.jsonl"):
+    for name in ("model.safetensors", "metrics.jsonl", *(file.name for file in whole.glob("decision.json"))):
         assert (stopped / name).read_bytes() == (whole / name).read_bytes(), name
     assert not list(stopped.glob("checkpoint-*"))

@@ -10,27 +10,30 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from halflabel.data.indicator import Labels, from_matrix, is_matrix, to_matrix
 from halflabel.data.labels import label_of
 from halflabel.data.read import clean
 from halflabel.fitted import Fitted, load
-from halflabel.methods import find
+from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
 from halflabel.training import Settings, Trained, learn
-from halflabel.types import BadInput, Corpus
+from halflabel.types import BadInput, Corpus, Task, WrongTask
 
-DEFAULT_METHOD = "lift"
+DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
+KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
     """A text classifier that learns from labelled and unlabelled texts.
 
-    `settings` changes single hyper-parameters of the method or fields of the plan by name; `minutes` is the time
-    that fine-tuning may take. Learnt: `classes_`, `n_iter_`, `n_features_in_`, and the audit of self-training:
-    `transduction_` (the label of every training text), `labeled_iter_` (the step at which a text was first
-    pseudo-labelled; 0 for labelled texts, -1 for never), `termination_condition_` and `notices_`.
+    Without a `method` the labels choose it: `lift` for one label per text, `bdd-ml` for several. `settings` changes
+    single hyper-parameters of the method or fields of the plan by name; `minutes` is the time that fine-tuning may
+    take. Learnt: `method_`, `classes_`, `n_iter_`, and the audit of self-training: `transduction_` (the label of
+    every training text), `labeled_iter_` (the step at which a text was first pseudo-labelled; 0 for labelled texts,
+    -1 for never), `termination_condition_` and `notices_`; for several labels also `decision_`.
     """
 
-    def __init__(self, method: str = DEFAULT_METHOD, encoder: str | None = None, plan: str = "laptop", *,
+    def __init__(self, method: str | None = None, encoder: str | None = None, plan: str = "laptop", *,
                  minutes: float | None = None, settings: dict[str, Any] | None = None, random_state: int = 0) -> None:
         self.method = method
         self.encoder = encoder
@@ -39,15 +42,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.settings = settings
         self.random_state = random_state
 
-    def fit(self, X: Sequence[str], y: Sequence[Any], unlabelled: Sequence[str] | None = None, *,
-            dev: tuple[Sequence[str], Sequence[Any]] | None = None, truth: Sequence[Any] | None = None,
+    def fit(self, X: Sequence[str], y: Any, unlabelled: Sequence[str] | None = None, *,
+            dev: tuple[Sequence[str], Any] | None = None, truth: Any = None,
             views: Sequence[Sequence[str]] | None = None, folder: str | Path | None = None, resume: bool = False,
             report: Callable[[dict[str, Any]], None] = lambda line: None) -> TextClassifier:
         """Learns from texts X with labels y; None, NaN or -1 in y, and all of `unlabelled`, have no label.
 
+        Texts with several labels each have a set (list, tuple) of them in y, empty for none; or y is a matrix of 0 and
+        1 with a column for each label, dense, sparse or a data frame, in which NaN or -1 leaves a label of a text open.
         `truth` holds the labels of `unlabelled` for measuring pseudo-labels: it never reaches training. `views` are
         ready strong views of `unlabelled`, a few for each text. With `folder` the run is kept there and can go on.
         """
+        columns = from_matrix(y, "y")[1] if is_matrix(y) else None
         given = as_corpus(X, y, "the training texts")
         pool = Corpus(as_texts(unlabelled if unlabelled is not None else [], "unlabelled"),
                       [None] * len(unlabelled if unlabelled is not None else []),
@@ -56,47 +62,75 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         labelled, said = clean(given.labelled(), role="labelled")
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         development = None if dev is None else as_corpus(*dev, "dev")
-        trained = learn(labelled, without(pool, labelled), self.chosen_settings(), dev=development,
-                        truth=_aligned(truth, unlabelled, without(pool, labelled)),
+        trained = learn(labelled, without(pool, labelled), self.chosen_settings(labelled.task), dev=development,
+                        truth=_aligned(truth, unlabelled, without(pool, labelled)), columns=columns,
                         folder=None if folder is None else Path(folder), resume=resume, report=report)
-        self.notices_ = [*said, *more, *trained.outcome.notices]
+        self.notices_ = [*said, *more, *trained.model.facts["run"]["notices"]]
         self._remember(trained, everything, labelled, without(pool, labelled))
         return self
 
-    def chosen_settings(self) -> Settings:
-        """Method, plan and hyper-parameters, checked before anything is loaded."""
-        method = find(self.method)
+    def chosen_settings(self, task: Task) -> Settings:
+        """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
+        method = find(self.method or DEFAULT_METHODS[task])
+        if method.task != task:
+            fitting = ", ".join(sorted(other.name for other in METHODS.values() if other.task == task))
+            raise WrongTask(f"the labels are {KINDS[task]}, but the method {method.name} is for {KINDS[method.task]}; "
+                            f"choose one of {fitting}.")
         changes = dict(self.settings or {})
         known = [*method.defaults, *adjustable()]
         if unknown := [key for key in changes if key not in known]:
-            raise BadInput(f"'{unknown[0]}' is no setting of {self.method}; it has {', '.join(known)}.")
+            raise BadInput(f"'{unknown[0]}' is no setting of {method.name}; it has {', '.join(known)}.")
         hyper = {key: changes.pop(key) for key in list(changes) if key in method.defaults}
         if self.minutes is not None:
             changes["minutes"] = self.minutes
         plan = plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes})
-        return Settings(self.method, plan, self.encoder or plan.encoder, int(self.random_state), hyper)
+        return Settings(method.name, plan, self.encoder or plan.encoder, int(self.random_state), hyper)
 
     def _remember(self, trained: Trained, everything: list[str], labelled: Corpus, pool: Corpus) -> None:
-        names = trained.model.classes.names
-        self.model_ = trained.model
-        self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
+        self._adopt(trained.model)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.why
-        known = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels, strict=True)}
-        guard = trained.outcome.guard
-        for text, column, step in zip(pool.texts, guard.label.tolist(), guard.since.tolist(), strict=True):
-            known[text] = (names[column] if column >= 0 else None, step)
-        self.transduction_ = np.array([known.get(text, (None, -1))[0] for text in everything], dtype=object)
+        guard, classes = trained.outcome.guard, trained.model.classes
+        several = guard.label.dim() == 2
+        taken = classes.names_of(guard.label.numpy() if several else guard.label.clamp_min(0).numpy())
+        known: dict[str, tuple[Any, int]] = {
+            text: (name if step >= 0 else None, step)
+            for text, name, step in zip(pool.texts, taken, guard.since.tolist(), strict=True)}
+        known |= {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels, strict=True)}
+        self.transduction_ = as_objects([known.get(text, (None, -1))[0] for text in everything])
         self.labeled_iter_ = np.array([known.get(text, (None, -1))[1] for text in everything])
 
-    def predict(self, X: Sequence[str]) -> np.ndarray:
-        """The most probable label of each text, (N,)."""
+    def _adopt(self, model: Fitted) -> None:
+        names = model.classes.names
+        self.model_, self.method_ = model, model.method
+        self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
+        if model.decision is not None:
+            self.decision_ = model.decision
+
+    def predict(self, X: Sequence[str], *, decision: str | None = None) -> np.ndarray:
+        """The most probable label of each text, (N,); for several labels what `decision` (a name) makes of each text.
+
+        Who fitted a matrix gets a matrix (N, K) of 0 and 1; who fitted sets gets an array (N,) of tuples.
+        """
         scores = self._model.scores(as_texts(X, "the texts"))
-        return np.asarray(self.classes_[scores.argmax(axis=1)])
+        if self._model.task == "multi-class" and decision is None:
+            return np.asarray(self.classes_[scores.argmax(axis=1)])
+        chosen = self._model.rules(scores, decision)
+        if self._model.facts.get("matrix"):
+            return to_matrix(chosen)
+        return as_objects(self._model.classes.names_of(chosen))
 
     def predict_proba(self, X: Sequence[str]) -> np.ndarray:
-        """Probabilities in the order of `classes_`, (N, K)."""
+        """Probabilities in the order of `classes_`, (N, K); where texts have several labels each is by itself."""
         return self._model.probabilities(as_texts(X, "the texts"))
+
+    def score(self, X: Sequence[str], y: Any, sample_weight: Any = None) -> float:
+        """Accuracy; where texts have several labels, the share of texts of which all labels are right."""
+        if self._model.task == "multi-class":
+            return float(super().score(X, y, sample_weight))
+        truth = self._model.classes.matrix(as_corpus(X, y, "the texts").labels)
+        right = (truth == self._model.rules(self._model.scores(as_texts(X, "the texts")))).all(axis=1)
+        return float(np.average(right, weights=sample_weight))
 
     def save(self, folder: str | Path) -> None:
         """Writes the model as a folder of safetensors and JSON."""
@@ -109,9 +143,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         plan = model.facts.get("plan", {}).get("name", "laptop")
         self = cls(model.method, model.facts.get("encoder"), plan, settings=model.settings or None,
                    random_state=model.facts.get("seed", 0))
-        names = model.classes.names
-        self.model_ = model
-        self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
+        self._adopt(model)
         self.termination_condition_ = model.facts.get("run", {}).get("why", "not finished")
         self.notices_ = model.facts.get("run", {}).get("notices", [])
         return self
@@ -126,6 +158,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.string = True
         tags.input_tags.one_d_array = True
         tags.input_tags.two_d_array = False
+        tags.classifier_tags.multi_label = True
         return tags
 
 
@@ -140,12 +173,24 @@ def as_texts(texts: Sequence[str], name: str) -> list[str]:
     return [str(text) for text in found]
 
 
-def as_corpus(texts: Sequence[str], labels: Sequence[Any], name: str) -> Corpus:
+def as_corpus(texts: Sequence[str], labels: Any, name: str) -> Corpus:
     """Texts and labels of the same number."""
-    found, given = as_texts(texts, name), list(labels)
+    found, given = as_texts(texts, name), as_labels(labels, name)
     if len(found) != len(given):
         raise BadInput(f"{name}: there are {len(found)} texts and {len(given)} labels; give one label for each text.")
-    return Corpus(found, [label_of(label) for label in given], source=name)
+    return Corpus(found, given, source=name)
+
+
+def as_labels(labels: Any, name: str) -> Labels:
+    """A label, a tuple of labels or None for each text, from a sequence of them or from a matrix."""
+    return from_matrix(labels, name)[0] if is_matrix(labels) else [label_of(label) for label in labels]
+
+
+def as_objects(values: Sequence[Any]) -> np.ndarray:
+    """An array (N,) of labels as they are; tuples stay tuples."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
 
 
 def without(pool: Corpus, labelled: Corpus) -> Corpus:
@@ -154,11 +199,11 @@ def without(pool: Corpus, labelled: Corpus) -> Corpus:
     return pool.take([i for i, text in enumerate(pool.texts) if text not in known])
 
 
-def _aligned(truth: Sequence[Any] | None, unlabelled: Sequence[str] | None, pool: Corpus) -> list[Any] | None:
+def _aligned(truth: Any, unlabelled: Sequence[str] | None, pool: Corpus) -> list[Any] | None:
     """True labels in the order of the pool, for measuring alone."""
     if truth is None:
         return None
-    by_text = dict(zip(unlabelled or [], truth, strict=True))
+    by_text = dict(zip(unlabelled if unlabelled is not None else [], as_labels(truth, "truth"), strict=True))
     if any(text not in by_text for text in pool.texts):
         raise BadInput("truth: it has to hold the label of every unlabelled text; leave it out otherwise.")
-    return [label_of(by_text[text]) for text in pool.texts]
+    return [by_text[text] for text in pool.texts]

@@ -1,4 +1,5 @@
-"""The command line: `halflabel train`, `predict`, `evaluate`, `methods`, `info` and `demo`.
+"""The command line: `halflabel train`, `predict`, `evaluate`, `tune`, `methods`, `info` and
+`demo`.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
@@ -16,13 +17,14 @@ from halflabel.commands.demo import demo
 from halflabel.commands.evaluate import evaluate
 from halflabel.commands.predict import predict
 from halflabel.commands.train import train
+from halflabel.commands.tune import tune
 from halflabel.types import BadInput
 
 USAGE = 2  # exit code for what a person can mend
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, methods, info, demo):
+for command in (train, predict, evaluate, tune, methods, info, demo):
     app.command()(command)
 
 

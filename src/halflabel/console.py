@@ -150,6 +150,8 @@ class Training:
             self.meter.show("step", line["step"], self.steps, self._details(line))
         elif "epoch" in line:
             self._epoch(line)
+        elif "notice" in line:
+            note(line["notice"])
 
     def _epoch(self, line: dict[str, Any]) -> None:
         if "notice" in line:
@@ -164,6 +166,8 @@ class Training:
             parts.append(f"accepted {line['accepted']:.0%}")
         if line.get("pseudo_accuracy") is not None:
             parts.append(f"pseudo-labels right {line['pseudo_accuracy']:.0%}")
+        if line.get("pseudo_f1") is not None:
+            parts.append(f"pseudo-labels' micro F1 {line['pseudo_f1']:.2f}")
         if line.get("dev") is not None:
             parts.append(f"dev {line['dev']:.3f}")
         return ", ".join(parts)

@@ -126,13 +126,14 @@ def cap_thresholds(p: Tensor, prior: Tensor) -> Tensor:
     return ladder.gather(0, counts[None])[0]
 
 
-def cap_labels(p: Tensor, thresholds: Tensor, *, counts: Tensor | None = None) -> Tensor:
+def cap_labels(p: Tensor, thresholds: Tensor | None = None, *, counts: Tensor | None = None) -> Tensor:
     """Eq. 12: 1 where p (N, K) reaches its label's threshold (K,), else 0, (N, K).
 
     Ties at a threshold give a label more than its share. With `counts` (K,) the thresholds are not consulted:
     exactly counts[k] texts become positive, those with the largest p and, among equals, the lowest index.
     """
     if counts is None:
+        assert thresholds is not None, "thresholds or counts"
         return (p >= thresholds).to(p.dtype)
     order = p.sort(dim=0, descending=True, stable=True).indices
     places = torch.arange(len(p), device=p.device)[:, None]

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from halflabel.data.labels import Classes
+from halflabel.decision import Decision
 from halflabel.equations import probabilities
 from halflabel.methods import find
 from halflabel.model.encoder import Encoder, restore_encoder
@@ -20,10 +21,11 @@ from halflabel.model.network import Frozen, Network
 from halflabel.model.vectors import Progress, encode
 from halflabel.train.checkpoint import State, read_tensors, write_folder, write_tensors, write_text
 from halflabel.train.objective import Objective
-from halflabel.types import BadInput, Shape
+from halflabel.types import BadInput, Shape, Task
 
 FORMAT = 1
 CHUNK = 4096  # texts in memory at a time
+DECISION = "decision.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +39,11 @@ class Fitted:
     settings: dict[str, Any]
     shape: Shape
     facts: dict[str, Any] = field(default_factory=dict)
+    decision: Decision | None = None  # for texts with several labels
+
+    @property
+    def task(self) -> Task:
+        return find(self.method).task
 
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """cos(psi) or logits of each label, (N, K)."""
@@ -51,9 +58,20 @@ class Fitted:
         return np.concatenate(parts)
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """p(k | x), (N, K); rows sum to one."""
+        """p(k | x), (N, K); rows sum to one, or where texts have several labels each label is by itself."""
+        if self.task == "multi-label":
+            return self.rules.probabilities(self.scores(texts, progress))
         p = probabilities(torch.from_numpy(self.scores(texts, progress)).double()).numpy()
         return np.asarray(p / p.sum(axis=1, keepdims=True)) if len(p) else np.asarray(p)
+
+    @property
+    def rules(self) -> Decision:
+        """The decision, which only models for several labels have, and only once they are trained."""
+        if self.decision is None:
+            raise BadInput(f"{self.method} gives one label for each text, so there is nothing to decide."
+                           if self.task == "multi-class" else "This run is not finished, so its model cannot decide "
+                           "which labels a text gets; go on with `halflabel train ... --resume`.")
+        return self.decision
 
     def save(self, folder: Path) -> None:
         """Writes the folder as a whole; one that exists is refused."""
@@ -66,10 +84,12 @@ class Fitted:
         write_description(folder, self.encoder, self.description())
         write_tensors(folder / "encoder.safetensors", dict(self.encoder.state_dict()))
         write_tensors(folder / "model.safetensors", dict(self.network.state_dict()))
+        if self.decision is not None:
+            write_decision(folder, self.decision)
 
     def description(self) -> dict[str, Any]:
         """config.json: all that is not a tensor."""
-        return {"format": FORMAT, "method": self.method, "settings": self.settings, "task": find(self.method).task,
+        return {"format": FORMAT, "method": self.method, "settings": self.settings, "task": self.task,
                 "classes": self.classes.to_json(), "shape": asdict(self.shape),
                 "frozen": isinstance(self.network.encoder, Frozen)} | self.facts
 
@@ -85,6 +105,25 @@ def write_description(folder: Path, encoder: Encoder, description: dict[str, Any
     write_text(folder / "config.json", json.dumps(description, indent=1, ensure_ascii=False))
 
 
+def write_decision(folder: Path, decision: Decision) -> None:
+    """decision.json, as a whole."""
+    write_text(folder / DECISION, json.dumps(decision.to_json(), indent=1))
+
+
+def read_decision(folder: Path, labels: int) -> Decision | None:
+    """decision.json of a model folder, if it is there; a run writes it at its end."""
+    file = folder / DECISION
+    if not file.is_file():
+        return None
+    try:
+        decision = Decision.from_json(json.loads(file.read_text(encoding="utf-8")))
+    except (ValueError, KeyError, TypeError) as error:
+        raise BadInput(f"{file} is not a decision of halflabel ({error}); train or copy the model again.") from error
+    if len(decision.prior) != labels:
+        raise BadInput(f"{file} is for {len(decision.prior)} labels, the model has {labels}; copy the model again.")
+    return decision
+
+
 def load(folder: str | Path) -> Fitted:
     """Reads a model that `save` or a training run wrote."""
     folder = Path(folder)
@@ -98,7 +137,7 @@ def load(folder: str | Path) -> Fitted:
     _load_into(objective.network, tensors, folder)
     facts = {k: v for k, v in config.items() if k not in _OWN}
     return Fitted(encoder, objective.network.eval(), Classes.from_json(config["classes"]), config["method"],
-                  config["settings"], shape, facts)
+                  config["settings"], shape, facts, read_decision(folder, shape.labels))
 
 
 _OWN = ("format", "method", "settings", "task", "classes", "shape", "frozen")

@@ -33,7 +33,8 @@ PLANS: dict[str, Plan] = {
 
 _LIMITS: dict[str, tuple[float, float]] = {
     "epochs": (0, 1e6), "epoch_steps": (1, 1e9), "warmup": (0, 1e9), "labelled_batch": (1, 1e6),
-    "unlabelled_batch": (1, 1e6), "encoder_rate": (0.0, 1.0), "head_rate": (0.0, 1.0), "ema": (0.0, 0.999999),
+    "unlabelled_batch": (1, 1e6), "warmup_batch": (0, 1e6), "encoder_rate": (0.0, 1.0), "head_rate": (0.0, 1.0),
+    "ema": (0.0, 0.999999),
     "passes": (1e-3, float("inf")), "weight_decay": (0.0, 1.0), "clip": (1e-6, float("inf")), "token_drop": (0.0, 0.9),
     "max_tokens": (4, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
 }

@@ -7,7 +7,7 @@ import json
 import platform
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,8 @@ from torch import nn
 
 from halflabel.data.augment import WordEdits
 from halflabel.data.labels import Classes
-from halflabel.fitted import Fitted, write_description
+from halflabel.decision import Decision
+from halflabel.fitted import Fitted, write_decision, write_description
 from halflabel.methods import find
 from halflabel.metrics import multi_class
 from halflabel.model.encoder import Encoder, load_encoder
@@ -25,13 +26,16 @@ from halflabel.model.head import Unit
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
 from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.parts.prior import prior, sentences, unlearnable
 from halflabel.parts.pseudo import Stored
 from halflabel.parts.start import closed_form
 from halflabel.parts.words import word_counts
+from halflabel.ranking import multi_label
 from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
 from halflabel.train.loop import Outcome, Report, train
 from halflabel.train.objective import Objective, Problem
 from halflabel.train.pace import fitted_to_minutes
+from halflabel.train.survey import outputs
 from halflabel.types import BadInput, Corpus, Plan, Shape
 
 
@@ -59,11 +63,11 @@ class Trained:
 
 
 def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
-          truth: list[Any] | None = None, folder: Path | None = None, resume: bool = False,
-          report: Report = lambda line: None) -> Trained:
-    """Trains a method on labelled texts and a pool of unlabelled ones."""
+          truth: list[Any] | None = None, columns: Classes | None = None, folder: Path | None = None,
+          resume: bool = False, report: Report = lambda line: None) -> Trained:
+    """Trains a method on labelled texts and a pool of unlabelled ones; `columns` fixes labels that may not occur."""
     began = time.monotonic()
-    classes, texts = Classes.of(labelled.labels), fingerprint(labelled, pool)
+    classes, texts = columns or Classes.of(labelled.labels), fingerprint(labelled, pool, columns)
     earlier = None if folder is None else open_run(folder, settings, texts, resume)
     encoder = load_encoder(settings.encoder, settings.plan.max_tokens)
     prepare(encoder, settings.plan)
@@ -76,19 +80,25 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
         plan = Plan.from_json(earlier["plan"])
     else:
         plan = fitted_to_minutes(settings.plan, objective, problem, settings.seed)
+    hard = unlearnable(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
         "encoder": settings.encoder, "plan": plan.to_json(), "seed": settings.seed, "versions": versions(),
-        "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": texts}}
+        "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": texts},
+        "matrix": columns is not None, "hard_labels": hard}
     model = Fitted(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
-    judge = make_judge(model, dev, classes) if dev is not None else None
+    judge = make_judge(model, dev, objective, problem) if dev is not None else None
     if folder is not None and not earlier:
         prepare_folder(folder, model, plan, settings)
     keeper = Memory() if folder is None else Keeper(folder)
+    for sentence in sentences(hard):
+        report({"notice": sentence})
     outcome = train(objective, problem, plan, seed=settings.seed, keeper=keeper, report=report, judge=judge)
-    facts["run"] = {"why": outcome.why, "notices": list(outcome.notices), "dev": outcome.score,
+    if problem.task == "multi-label":
+        model = replace(model, decision=make_decision(model, dev, objective, problem, plan, settings.seed))
+    facts["run"] = {"why": outcome.why, "notices": [*sentences(hard), *outcome.notices], "dev": outcome.score,
                     "seconds": round(time.monotonic() - began, 1)}
     if folder is not None:
-        write_text(folder / "config.json", json.dumps(model.description(), indent=1, ensure_ascii=False))
+        close_folder(folder, model)
     keeper.finish()
     return Trained(model, outcome)
 
@@ -98,6 +108,7 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
     """Token ids or frozen vectors of all texts, labelled first, in as many views as the method wants."""
     plan, method = settings.plan, objective.method
     y = torch.from_numpy(classes.matrix(labelled.labels))
+    objective.pseudo.meet(y)
     views = [labelled.texts + pool.texts]
     if method.strong_views and len(pool):
         views += [labelled.texts + view for view in strong_views(pool, classes.names, settings.seed)]
@@ -110,8 +121,8 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
         begin(objective, vectors(views[0]), views[0], y, settings.seed)
     source: Source = (VectorSource([torch.from_numpy(vectors(view)) for view in views]) if plan.frozen
                       else TokenSource(encoder, views, drop=plan.token_drop))
-    columns = None if truth is None else torch.from_numpy(classes.matrix(truth).argmax(axis=1))
-    return Problem(source, y, len(pool), len(views), columns)
+    known = None if truth is None else torch.from_numpy(classes.matrix(truth))
+    return Problem(source, y, len(pool), len(views), known, labelled.task)
 
 
 def begin(objective: Objective, vectors: np.ndarray, texts: list[str], y: torch.Tensor, seed: int) -> None:
@@ -141,13 +152,39 @@ def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[list[
     return [WordEdits.fit(pool.texts, seed=seed, keep=[str(name) for name in names]).views(pool.texts, seed)]
 
 
-def make_judge(model: Fitted, dev: Corpus, classes: Classes) -> Callable[[], float]:
-    """Scores the model, as it stands, on the dev texts by micro F1."""
-    truth = classes.matrix(dev.labels, source=dev.source).argmax(axis=1)
+def make_judge(model: Fitted, dev: Corpus, objective: Objective, problem: Problem) -> Callable[[], float]:
+    """Scores the model, as it stands, on the dev texts by micro F1, under the rule that its method decides by."""
+    names, truth = model.classes.names, model.classes.matrix(dev.labels, source=dev.source)
+    if np.isnan(truth).any():
+        raise BadInput(f"{dev.source}: some labels of dev texts are unknown; give texts whose labels are all known.")
 
     def judge() -> float:
-        return float(multi_class(truth, model.scores(dev.texts).argmax(axis=1), classes.names)["micro_f1"])
+        scores = model.scores(dev.texts)
+        if problem.task == "multi-class":
+            return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
+        decide = fit_decision(scores, objective, problem, "dev texts")
+        return float(multi_label(truth > 0, decide(scores), scores, names)["micro_f1"])
     return judge
+
+
+def make_decision(model: Fitted, dev: Corpus | None, objective: Objective, problem: Problem, plan: Plan,
+                  seed: int) -> Decision:
+    """The decision of a trained model, fitted on scores of the pool; without one, of dev or labelled texts."""
+    if problem.unlabelled:
+        rows = np.sort(np.random.default_rng([seed, 6]).permutation(problem.unlabelled)[: plan.survey])
+        scores = outputs(objective, problem.source, problem.labelled + rows)[2].numpy()
+        return fit_decision(scores, objective, problem, f"{len(rows)} unlabelled texts")
+    if dev is not None:
+        return fit_decision(model.scores(dev.texts), objective, problem, f"{len(dev)} dev texts")
+    scores = outputs(objective, problem.source, np.arange(problem.labelled))[2].numpy()
+    return fit_decision(scores, objective, problem, f"{problem.labelled} labelled texts")
+
+
+def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, source: str) -> Decision:
+    """Rules for a method's scores (N, K); log-odds have a natural cut, angular scores take the labelled frequencies."""
+    method = objective.method
+    return Decision.fit(scores, prior(problem.y).double().numpy(), source=source, logits=method.logits,
+                        slope=method.slope, chosen="fixed" if method.logits else "prior-quantile")
 
 
 def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict[str, Any] | None:
@@ -176,9 +213,16 @@ def prepare_folder(folder: Path, model: Fitted, plan: Plan, settings: Settings) 
     write_text(folder / "run.json", json.dumps(run, indent=1))
 
 
-def fingerprint(labelled: Corpus, pool: Corpus) -> str:
-    """A hash of all texts, labels and views, in order."""
-    digest = hashlib.blake2b(digest_size=16)
+def close_folder(folder: Path, model: Fitted) -> None:
+    """Writes what the end of a run adds; config.json last, since it says that the run is finished."""
+    if model.decision is not None:
+        write_decision(folder, model.decision)
+    write_text(folder / "config.json", json.dumps(model.description(), indent=1, ensure_ascii=False))
+
+
+def fingerprint(labelled: Corpus, pool: Corpus, columns: Classes | None = None) -> str:
+    """A hash of all texts, labels and views, in order, and of the labels if they were fixed beforehand."""
+    digest = hashlib.blake2b(repr(columns.names).encode() if columns else b"", digest_size=16)
     for corpus in (labelled, pool):
         digest.update(f"{len(corpus)}\n".encode())
         for row in zip(corpus.labels, corpus.texts, *zip(*corpus.views, strict=True), strict=True):

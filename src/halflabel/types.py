@@ -5,6 +5,7 @@ Shape legend, used in every docstring: N texts, K labels, H encoder width, D hea
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -16,11 +17,33 @@ class BadInput(ValueError):
     """What a person can mend: one sentence that names the file, row or value, and the remedy."""
 
 
+class WrongTask(BadInput):
+    """A method was asked to learn labels of the other kind."""
+
+
+class Partial(tuple[Label, ...]):
+    """Labels that a text is known to have, where it is open whether it has those in `unknown` as well."""
+
+    unknown: tuple[Label, ...]
+
+    def __new__(cls, names: Iterable[Label], unknown: Iterable[Label]) -> Partial:
+        self = super().__new__(cls, names)
+        self.unknown = tuple(unknown)
+        return self
+
+    def __getnewargs__(self) -> tuple[tuple[Label, ...], tuple[Label, ...]]:
+        return tuple(self), self.unknown
+
+    def __repr__(self) -> str:
+        return f"Partial({tuple(self)!r}, unknown={self.unknown!r})"
+
+
 @dataclass(frozen=True)
 class Corpus:
     """Texts with what is known of their labels, in the order in which they came.
 
-    A label is one name (multi-class), a tuple of names (multi-label, `()` meaning none) or None (not labelled).
+    A label is one name (multi-class), a tuple of names (multi-label, `()` meaning none) or None (not labelled);
+    a tuple that is a `Partial` leaves some labels open.
     `views` holds ready-made strong views: for each text as many as the file had columns `aug_0`, `aug_1`, ...
     """
 
@@ -94,6 +117,7 @@ class Plan:
     max_tokens: int
     survey: int  # pool texts that the statistics of an epoch look at, at most
     minutes: float  # the time that the steps have to fit into; infinite: no limit
+    warmup_batch: int = 0  # labelled texts in a step of the warm-up; 0: as many as later
 
     @property
     def steps(self) -> int:

@@ -25,10 +25,11 @@ def test_cross_entropy_takes_hard_and_soft_targets() -> None:
 
 def test_entropy_penalty_is_largest_for_even_scores() -> None:
     penalty = Entropy(2.0)
-    even, sure = penalty(torch.zeros(3, 4)), penalty(torch.tensor([[9.0, 0.0, 0.0, 0.0]]))
+    head = torch.nn.Linear(2, 4)
+    even, sure = penalty(torch.zeros(3, 4), head), penalty(torch.tensor([[9.0, 0.0, 0.0, 0.0]]), head)
     assert torch.allclose(even, 2.0 * torch.tensor(4.0).log())
     assert sure < even
-    assert NoPenalty()(torch.zeros(3, 4)) == 0
+    assert NoPenalty()(torch.zeros(3, 4), head) == 0 and NoPenalty().report(head) == {}
 
 
 def test_weights_ramp_or_stay() -> None:

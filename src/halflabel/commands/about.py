@@ -17,18 +17,18 @@ PACKAGES = ("torch", "transformers", "scikit-learn", "numpy", "pyarrow", "safete
 
 def methods(*, json: options.Json = False, config: options.Config = None) -> None:
     """List the methods with their hyper-parameters."""
-    from halflabel.classifier import DEFAULT_METHOD
+    from halflabel.classifier import DEFAULT_METHODS
     from halflabel.methods import METHODS
 
     found: list[dict[str, Any]] = [
         {"name": m.name, "task": m.task, "paper": m.paper, "summary": m.summary, "settings": m.defaults,
-         "default": m.name == DEFAULT_METHOD} for m in METHODS.values()]
+         "default": m.name in DEFAULT_METHODS.values()} for m in METHODS.values()]
     if json:
         console.say_json(found)
         return
     for entry in found:
         settings = " ".join(f"{key}={value}" for key, value in entry["settings"].items())
-        default = "; the default" if entry["default"] else ""
+        default = f"; the default for {entry['task']}" if entry["default"] else ""
         console.say(f"{entry['name']}  ({entry['task']}; {entry['paper']}{default})")
         console.say(f"    {entry['summary']}")
         if settings:
@@ -74,10 +74,10 @@ def about_machine() -> dict[str, Any]:
 
 def about_model(folder: Path) -> dict[str, Any]:
     """What a model is and how it came to be."""
-    from halflabel.fitted import read_config
+    from halflabel.fitted import read_config, read_decision
 
     config = read_config(folder)
-    ended = config.get("run", {})
+    ended, decision = config.get("run", {}), read_decision(folder, len(config["classes"]))
     written = datetime.fromtimestamp((folder / "config.json").stat().st_mtime).astimezone()
     return {"model": str(folder), "finished": bool(ended), "method": config["method"], "task": config["task"],
             "settings": config["settings"], "plan": config.get("plan", {}).get("name"),
@@ -85,7 +85,9 @@ def about_model(folder: Path) -> dict[str, Any]:
             "n_labelled": config["shape"]["labelled"], "n_unlabelled": config["shape"]["unlabelled"],
             "written": written.isoformat(timespec="seconds"), "seconds": ended.get("seconds"),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
-            "last_metrics": last_metrics(folder)}
+            "last_metrics": last_metrics(folder)} | ({} if decision is None else {
+                "decision": decision.chosen, "decision_fitted_on": decision.rule().fitted_on,
+                "decisions": list(decision.rules), "hard_labels": config.get("hard_labels", [])})
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:

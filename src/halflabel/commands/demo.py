@@ -68,14 +68,18 @@ def is_demo(folder: Path) -> bool:
 
 
 def write_sample(out: Path, split: Split, test: Corpus) -> None:
-    """The texts as files that the other commands take."""
+    """The texts as files that the other commands take, with their queue and their tags."""
+    from halflabel.data.sample import sample
+
     out.mkdir(parents=True, exist_ok=True)
+    tags = {text: ";".join(map(str, label)) for part in (sample("train", "tags"), sample("test", "tags"))
+            for text, label in zip(part.texts, part.labels, strict=True) if isinstance(label, tuple)}
     for name, corpus in (("labelled", split.labelled), ("unlabelled", split.unlabelled), ("test", test)):
         with open(out / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
             lines = csv.writer(stream, lineterminator="\n")
-            lines.writerow(["text", "label"][: 1 if name == "unlabelled" else 2])
+            lines.writerow(["text", "label", "tags"][: 1 if name == "unlabelled" else 3])
             for text, label in zip(corpus.texts, corpus.labels, strict=True):
-                lines.writerow([text] if label is None else [text, label])
+                lines.writerow([text] if label is None else [text, label, tags[text]])
 
 
 def train_one(clf: TextClassifier, split: Split, test: Corpus, *, pool: Sequence[str],
@@ -87,7 +91,7 @@ def train_one(clf: TextClassifier, split: Split, test: Corpus, *, pool: Sequence
         clf.fit(split.labelled.texts, split.labelled.labels, pool, folder=folder, report=console.Training(meter))
     seconds = time.monotonic() - began
     figures = measure(clf.model_, test)
-    return {"method": clf.method, "labelled": len(split.labelled), "unlabelled": len(pool),
+    return {"method": clf.method_, "labelled": len(split.labelled), "unlabelled": len(pool),
             "accuracy": figures["accuracy"], "macro_f1": figures["macro_f1"], "seconds": round(seconds, 1)}
 
 

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from halflabel.fitted import Fitted
     from halflabel.types import Corpus
 
+SHOWN = {"n": "texts", "decision": "decision", "accuracy": "accuracy", "micro_f1": "micro F1", "macro_f1": "macro F1",
+         "ranking_loss": "ranking loss", "lrap": "LRAP", "coverage": "coverage", "empty": "texts without a label"}
+
 
 def evaluate(
     model: options.Model,
@@ -19,6 +22,7 @@ def evaluate(
     *,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
+    decision: options.Decision = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -30,12 +34,12 @@ def evaluate(
     corpus, notices = labelled_rows(file, Columns(text_column, label_column), fitted.classes, role="test")
     for notice in notices:
         console.note(notice)
-    figures = measure(fitted, corpus)
+    several = decision is not None or fitted.task == "multi-label"
+    figures = measure_several(fitted, corpus, decision) if several else measure(fitted, corpus)
     if json:
         console.say_json(figures | {"notices": notices})
         return
-    console.facts({"texts": figures["n"], "accuracy": figures["accuracy"], "micro F1": figures["micro_f1"],
-                   "macro F1": figures["macro_f1"]})
+    console.facts({name: figures[key] for key, name in SHOWN.items() if key in figures})
     console.table(("label", "texts", "precision", "recall", "F1"),
                   [(name, row["n"], row["precision"], row["recall"], row["f1"])
                    for name, row in figures["per_label"].items()], numbers=4)
@@ -49,3 +53,19 @@ def measure(fitted: Fitted, corpus: Corpus) -> dict[str, Any]:
         scores = fitted.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
     truth = fitted.classes.matrix(corpus.labels).argmax(axis=1)
     return multi_class(truth, scores.argmax(axis=1), fitted.classes.names)
+
+
+def measure_several(fitted: Fitted, corpus: Corpus, decision: str | None) -> dict[str, Any]:
+    """F1 and ranking figures of a model on texts with several labels, a chunk of texts at a time."""
+    from halflabel.fitted import CHUNK
+    from halflabel.ranking import Tally
+
+    rule, tally, n = fitted.rules.rule(decision), Tally(len(fitted.classes)), len(corpus)
+    with console.meter() as meter:
+        for start in range(0, n, CHUNK):
+            part = slice(start, start + CHUNK)
+            scores = fitted.scores(corpus.texts[part])
+            truth = fitted.classes.matrix(corpus.labels[part]) > 0
+            tally.add(truth, rule(fitted.rules.probabilities(scores)), scores)
+            meter.show("predicting", min(start + CHUNK, n), n)
+    return tally.figures(fitted.classes.names) | {"decision": rule.name, "decision_fitted_on": rule.fitted_on}

@@ -52,6 +52,10 @@ There = Annotated[str | None, option(
 Back = Annotated[str | None, option(
     metavar="NAME|PATH", help="MarianMT model for the way back.", show_default="German to English")]
 
+# which labels a text gets, where it can have several
+Decision = Annotated[str | None, option(
+    metavar="RULE", help="prior-quantile, fixed, top-k, dev-global or dev-per-label.", show_default="the model's")]
+
 # what to do with what is there
 Resume = Annotated[bool, option("--resume", help="Go on with the run in --out.")]
 ForceRun = Annotated[bool, option("--force", help="Replace an earlier run in --out.")]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from halflabel.commands.writers import FORMATS, check_output, output
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
+    from halflabel.decision import Rule
     from halflabel.fitted import Fitted
 
 CHUNK = 1024  # texts that are predicted and written at a time
@@ -31,6 +32,7 @@ def predict(
     all: Annotated[bool, options.option("--all", help="Add the probability of every label.")] = False,
     format: Annotated[str | None, options.option(metavar="|".join(FORMATS),
                                                show_default="by the name of --out, else jsonl")] = None,
+    decision: options.Decision = None,
     text_column: options.TextColumn = None,
     force: options.ForceFile = False,
     config: options.Config = None,
@@ -41,14 +43,20 @@ def predict(
     from halflabel.fitted import load
 
     fitted = load(model)
-    count = empty = 0
-    with output(out, kind, fitted.classes.names if all else ()) as write:
+    several = decision is not None or fitted.task == "multi-label"
+    rule = fitted.rules.rule(decision) if several else None
+    count = empty = without = 0
+    with output(out, kind, fitted.classes.names if all else (), several=several) as write:
         for chunk in chunks(texts):
-            write(rows(fitted, chunk, everything=all))
+            found = rows(fitted, chunk, rule, everything=all)
+            write(found)
             count += len(chunk)
             empty += sum(not text.strip() for text in chunk)
+            without += sum(row.get("labels") == [] for row in found)
     if empty:
         console.note(f"{empty} of {count} texts were empty; their labels mean nothing")
+    if rule is not None and without:
+        console.note(f"{without} of {count} texts got no label (decision: {rule.name})")
     if out is not None:
         console.say(f"{count:,} predictions are in {out}")
 
@@ -89,13 +97,22 @@ def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def rows(fitted: Fitted, texts: list[str], *, everything: bool) -> list[dict[str, Any]]:
+def rows(fitted: Fitted, texts: list[str], rule: Rule | None, *, everything: bool) -> list[dict[str, Any]]:
     """Text, label and score of each text, and on request all probabilities in the order of the classes."""
-    p = fitted.probabilities(texts)
-    best = p.argmax(axis=1)
-    found = [{"text": text, "label": label, "score": round(float(p[i, best[i]]), 6)}
-             for i, (text, label) in enumerate(zip(texts, fitted.classes.names_of(best), strict=True))]
+    p, names = fitted.probabilities(texts), fitted.classes.names
+    found: list[dict[str, Any]]
+    if rule is None:
+        found = [{"text": text, "label": names[best], "score": round(float(shares[best]), 6)}
+                 for text, shares, best in zip(texts, p, p.argmax(axis=1).tolist(), strict=True)]
+    else:
+        found = [several(text, shares, chosen, names) for text, shares, chosen in zip(texts, p, rule(p), strict=True)]
     if everything:
-        for row, shares in zip(found, p.round(6).tolist(), strict=True):
-            row["probabilities"] = shares
+        found = [row | {"probabilities": shares} for row, shares in zip(found, p.round(6).tolist(), strict=True)]
     return found
+
+
+def several(text: str, shares: Any, chosen: Any, names: Sequence[object]) -> dict[str, Any]:
+    """A text with the labels it gets and their scores, the most probable first."""
+    columns = sorted(chosen.nonzero()[0].tolist(), key=lambda k: -shares[k])
+    scores = [round(float(shares[k]), 6) for k in columns]
+    return {"text": text, "labels": [names[k] for k in columns], "scores": scores}

@@ -15,7 +15,7 @@ import typer
 from halflabel import console
 from halflabel.commands import options
 from halflabel.commands.folder import check_out, config_of, is_run, new_folder
-from halflabel.types import BadInput
+from halflabel.types import BadInput, WrongTask
 
 if TYPE_CHECKING:
     from halflabel.classifier import TextClassifier
@@ -98,14 +98,12 @@ def number(value: str) -> int | float | str:
 def make_estimator(choices: dict[str, Any], texts: Texts) -> TextClassifier:
     """The classifier that the options ask for, its choices checked before an encoder is loaded."""
     from halflabel.classifier import TextClassifier
-    from halflabel.methods import find
 
     estimator = TextClassifier(**{name: value for name, value in choices.items() if value not in (None, {})})
-    task = find(estimator.chosen_settings().method).task
-    if texts.labelled.task != task:
-        kinds = {"multi-label": "lists of labels", "multi-class": "one label for each text"}
-        raise BadInput(f"{texts.labelled.source} has {kinds[texts.labelled.task]}, but the method "
-                       f"{estimator.method} is {task}; choose another --method")
+    try:
+        estimator.chosen_settings(texts.labelled.task)
+    except WrongTask as error:
+        raise BadInput(f"{texts.labelled.source}: {error}") from None
     return estimator
 
 
@@ -115,7 +113,7 @@ def add_views(texts: Texts, views: Views, estimator: TextClassifier, text_column
         return texts
     if views.file is not None and views.translate:
         raise BadInput("--views and --back-translate both give strong views; choose one of them")
-    check_wants_views(estimator.method, texts)
+    check_wants_views(estimator.chosen_settings(texts.labelled.task).method, texts)
     if views.file is not None:
         from halflabel.commands.texts import with_views
 
@@ -159,7 +157,8 @@ def is_finished(out: Path, estimator: TextClassifier, texts: Texts) -> bool:
     """Whether the run in the folder is over; one with other texts or settings is refused."""
     from halflabel.training import fingerprint, open_run
 
-    open_run(out, estimator.chosen_settings(), fingerprint(texts.labelled, texts.pool), resume=True)
+    settings = estimator.chosen_settings(texts.labelled.task)
+    open_run(out, settings, fingerprint(texts.labelled, texts.pool), resume=True)
     return "run" in config_of(out)
 
 
@@ -200,17 +199,18 @@ def resume_command() -> str:
 
 def finish(out: Path, notices: list[str], *, as_json: bool) -> None:
     """Says what was trained and what to type next."""
-    from halflabel.fitted import read_config
+    from halflabel.fitted import read_config, read_decision
 
     config = read_config(out)
-    ended = config["run"]
+    ended, decision = config["run"], read_decision(out, len(config["classes"]))
     if as_json:
         console.say_json({
             "out": str(out), "method": config["method"], "plan": config["plan"]["name"], "encoder": config["encoder"],
             "seed": config["seed"], "n_labelled": config["texts"]["labelled"],
             "n_unlabelled": config["texts"]["unlabelled"], "classes": config["classes"],
             "seconds": ended["seconds"], "why": ended["why"], "notices": [*notices, *ended["notices"]],
-            "dev": ended["dev"]})
+            "dev": ended["dev"]} | ({} if decision is None else {
+                "decision": decision.chosen, "hard_labels": config["hard_labels"]}))
         return
     trained = (f"{config['method']}, {config['plan']['name']} plan, {config['encoder']}: "
                f"{config['texts']['labelled']:,} labelled and {config['texts']['unlabelled']:,} unlabelled texts, "
@@ -218,4 +218,6 @@ def finish(out: Path, notices: list[str], *, as_json: bool) -> None:
     rows: dict[str, object] = {"model": str(out), "trained": trained, "ended": ended["why"]}
     if ended["dev"] is not None:
         rows["dev"] = f"{ended['dev']:.3f} micro F1"
+    if decision is not None:
+        rows["decision"] = f"{decision.chosen}, fitted on {decision.rule().fitted_on}"
     console.facts(rows | {"next": shlex.join(["halflabel", "predict", str(out)]) + " FILE"})

@@ -16,6 +16,7 @@ from halflabel.types import BadInput
 
 Rows = list[dict[str, Any]]
 Write = Callable[[Rows], None]
+Fields = tuple[str, str, str]
 FORMATS = ("jsonl", "csv", "tsv", "parquet")
 
 
@@ -38,15 +39,20 @@ def check_output(file: Path | None, named: str | None, *, force: bool) -> str:
 
 
 @contextmanager
-def output(file: Path | None, kind: str, classes: Sequence[object]) -> Iterator[Write]:
-    """A function that writes rows; `classes` are named if each row has a probability of each."""
+def output(file: Path | None, kind: str, classes: Sequence[object], *, several: bool = False) -> Iterator[Write]:
+    """A function that writes rows; `classes` are named if each row has a probability of each.
+
+    Rows have a label and its score, or with `several` lists of both.
+    """
+    fields = ("text", "labels", "scores") if several else ("text", "label", "score")
     if file is None:
-        yield _text(sys.stdout, kind, classes)
+        yield _text(sys.stdout, kind, classes, fields)
         sys.stdout.flush()
         return
     temporary = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
     try:
-        with (_parquet(temporary, classes) if kind == "parquet" else _opened(temporary, kind, classes)) as write:
+        with (_parquet(temporary, classes, fields) if kind == "parquet"
+              else _opened(temporary, kind, classes, fields)) as write:
             yield write
         os.replace(temporary, file)
     finally:
@@ -54,13 +60,15 @@ def output(file: Path | None, kind: str, classes: Sequence[object]) -> Iterator[
 
 
 @contextmanager
-def _opened(file: Path, kind: str, classes: Sequence[object]) -> Iterator[Write]:
+def _opened(file: Path, kind: str, classes: Sequence[object], fields: Fields) -> Iterator[Write]:
     with open(file, "w", encoding="utf-8", newline="") as stream:
-        yield _text(stream, kind, classes)
+        yield _text(stream, kind, classes, fields)
 
 
-def _text(stream: TextIO, kind: str, classes: Sequence[object]) -> Write:
-    return _jsonl(stream, classes) if kind == "jsonl" else _table(stream, "," if kind == "csv" else "\t", classes)
+def _text(stream: TextIO, kind: str, classes: Sequence[object], fields: Fields) -> Write:
+    if kind == "jsonl":
+        return _jsonl(stream, classes)
+    return _table(stream, "," if kind == "csv" else "\t", classes, fields)
 
 
 def _jsonl(stream: TextIO, classes: Sequence[object]) -> Write:
@@ -76,25 +84,25 @@ def _jsonl(stream: TextIO, classes: Sequence[object]) -> Write:
     return write
 
 
-def _table(stream: TextIO, delimiter: str, classes: Sequence[object]) -> Write:
+def _table(stream: TextIO, delimiter: str, classes: Sequence[object], fields: Fields) -> Write:
     lines = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-    lines.writerow(["text", "label", "score", *(f"p_{name}" for name in classes)])
+    lines.writerow([*fields, *(f"p_{name}" for name in classes)])
 
     def write(rows: Rows) -> None:
-        lines.writerows(list(_flat(row, classes).values()) for row in rows)
+        lines.writerows([_cell(value) for value in _flat(row, classes, fields).values()] for row in rows)
         stream.flush()
     return write
 
 
 @contextmanager
-def _parquet(file: Path, classes: Sequence[object]) -> Iterator[Write]:
+def _parquet(file: Path, classes: Sequence[object], fields: Fields) -> Iterator[Write]:
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
     opened: list[Any] = []
 
     def write(rows: Rows) -> None:
-        table = pa.Table.from_pylist([_flat(row, classes) for row in rows])
+        table = pa.Table.from_pylist([_flat(row, classes, fields) for row in rows])
         if not opened:
             opened.append(ParquetWriter(file, table.schema))
         opened[0].write_table(table)
@@ -105,6 +113,11 @@ def _parquet(file: Path, classes: Sequence[object]) -> Iterator[Write]:
             writer.close()
 
 
-def _flat(row: dict[str, Any], classes: Sequence[object]) -> dict[str, Any]:
+def _cell(value: Any) -> Any:
+    """Lists as JSON, which `read` takes back: names may hold any mark that could part them."""
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
+
+
+def _flat(row: dict[str, Any], classes: Sequence[object], fields: Fields) -> dict[str, Any]:
     shares = {f"p_{name}": p for name, p in zip(classes, row.get("probabilities", ()), strict=True)}
-    return {name: row[name] for name in ("text", "label", "score")} | shares
+    return {name: row[name] for name in fields} | shares

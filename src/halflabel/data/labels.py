@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halflabel.types import BadInput, Label
+from halflabel.types import BadInput, Label, Partial
 
 KINDS = {str: "text", int: "whole number", bool: "true/false"}
 MARKED = "leave it empty (null) for a text without label, or rename the class"
@@ -40,6 +40,8 @@ def unlabelled(value: Any) -> bool:
 
 def label_of(value: Any) -> Label | tuple[Label, ...] | None:
     """A cell or an entry of y as a label: a name, a tuple of names (from a list), or None."""
+    if isinstance(value, Partial):
+        return value
     if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
         return tuple({(type(name), name): name for name in map(_member, _ordered(value))}.values())
     return None if unlabelled(value) else _name(value)
@@ -145,12 +147,14 @@ class Classes:
     def matrix(
         self, labels: Sequence[Label | tuple[Label, ...] | None], *, source: str = "memory"
     ) -> NDArray[np.float32]:
-        """One-hot (single labels) or multi-hot (tuples) targets, (N, K)."""
+        """One-hot (single labels) or multi-hot (tuples) targets, (N, K); NaN where a `Partial` leaves it open."""
         y = np.zeros((len(labels), len(self)), dtype=np.float32)
         for i, label in enumerate(labels):
             assert label is not None, "only labelled texts have targets"
             for name in _several(label):
                 y[i, self.index(name, row=i + 1, source=source)] = 1.0
+            for name in label.unknown if isinstance(label, Partial) else ():
+                y[i, self.index(name, row=i + 1, source=source)] = np.nan
         return y
 
     def names_of(self, chosen: NDArray[Any] | Sequence[int]) -> list[Label] | list[tuple[Label, ...]]:

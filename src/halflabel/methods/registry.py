@@ -15,7 +15,7 @@ from halflabel.types import BadInput, Shape, Task
 RANGES: dict[str, tuple[float, float]] = {
     "s": (1e-6, 1e3), "m": (0.0, 2.0), "T": (1e-3, 1.0), "memory": (0.0, 0.999999), "momentum": (0.0, 0.999999),
     "lambda1": (0.0, 1e6), "lambda2": (0.0, 1e6), "shrink": (0.0, 1e6),
-    "power": (1.0, 1e3),
+    "lambda3": (0.0, 1e6), "tau": (1e-6, 1e6), "power": (1.0, 1e3),
 }
 
 

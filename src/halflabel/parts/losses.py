@@ -17,6 +17,11 @@ def angular(s: float, m: float) -> Loss:
     return lambda cos, y: am_loss(cos, y, s, m)
 
 
+def binary_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
+    """The sum over labels of each one's own cross-entropy."""
+    return functional.binary_cross_entropy_with_logits(logits, y.detach(), reduction="none").sum(dim=1)
+
+
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Softmax cross-entropy with hard or soft targets."""
     return -(y.detach() * functional.log_softmax(logits, dim=1)).sum(dim=1)

@@ -17,7 +17,7 @@ from halflabel.types import Shape
 
 
 class Target(NamedTuple):
-    """What unlabelled texts are taken to be, y (N, K), and how much that counts, weight (N,)."""
+    """What texts are taken to be, y (N, K), and how much that counts: weight (N,), or a mask (N, K) of known labels."""
 
     y: Tensor
     weight: Tensor
@@ -28,6 +28,9 @@ class Labeller(nn.Module):
 
     uses_pool = True
     trains_on_survey = False  # whether an epoch learns only from the rows that were looked at
+
+    def meet(self, y: Tensor) -> None:
+        """Before anything else: the labels of the labelled texts (N_l, K), NaN where unknown."""
 
     def label(self, p: Tensor) -> Target:
         """Targets for probabilities (N, K); changes nothing."""

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from halflabel.metrics import collapsed
 from halflabel.parts.pseudo import Target
 from halflabel.train.checkpoint import State
+from halflabel.types import Task
 
 RETRIES = 2  # restarts with half the weight of the pool; after that the labels alone decide
 
@@ -16,9 +17,11 @@ RETRIES = 2  # restarts with half the weight of the pool; after that the labels 
 class Guard(nn.Module):
     """All that is remembered of the pool during a run, as buffers, so that a checkpoint holds it."""
 
-    def __init__(self, labels: int, unlabelled: int) -> None:
+    def __init__(self, labels: int, unlabelled: int, task: Task = "multi-class") -> None:
         super().__init__()
-        self.register_buffer("label", torch.full((unlabelled,), -1))  # latest pseudo-label of each text
+        # latest pseudo-label of each text: its column, or where texts have several a row of yes and no
+        several = torch.zeros(unlabelled, labels, dtype=torch.bool)
+        self.register_buffer("label", several if task == "multi-label" else torch.full((unlabelled,), -1))
         self.register_buffer("since", torch.full((unlabelled,), -1))  # step at which it was first accepted
         self.register_buffer("trust", torch.ones(()))  # factor on the weight of the pool
         self.register_buffer("collapses", torch.zeros((), dtype=torch.long))
@@ -32,8 +35,9 @@ class Guard(nn.Module):
 
     def record(self, rows: np.ndarray, target: Target, step: int) -> None:
         """Notes what the rows of a step were taken to be."""
-        accepted = torch.from_numpy(rows)[target.weight.cpu() > 0]
-        self.label[accepted] = target.y.argmax(dim=1).cpu()[target.weight.cpu() > 0]
+        kept, y = target.weight.cpu() > 0, target.y.cpu()
+        accepted = torch.from_numpy(rows)[kept]
+        self.label[accepted] = (y.argmax(dim=1) if self.label.dim() == 1 else y > 0.5)[kept]
         fresh = accepted[self.since[accepted] < 0]
         self.since[fresh] = step
 

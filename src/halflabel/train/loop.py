@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from halflabel.data.batches import Batches
+from halflabel.parts.prior import prior
 from halflabel.train.checkpoint import State
 from halflabel.train.ema import Average
 from halflabel.train.guard import Guard, snapshot
@@ -76,7 +77,7 @@ class Run:
         self.uses_pool = problem.unlabelled > 0 and objective.method.uses_pool
         self.average = Average(objective.network, plan.ema)
         self.optimizer = make_optimizer(objective, plan)
-        self.guard = Guard(problem.y.shape[1], problem.unlabelled)
+        self.guard = Guard(problem.y.shape[1], problem.unlabelled, problem.task)
         self.start = snapshot(objective)
         self.best: State = {}
         self.score: float | None = None
@@ -84,8 +85,10 @@ class Run:
         self.surveyed: dict[int, tuple[np.ndarray, Batches]] = {}
         lengths = problem.source.lengths
         size = plan.unlabelled_batch if self.uses_pool else 0
-        self.labelled = Batches(lengths[: problem.labelled], plan.labelled_batch, seed=seed, stream=1)
-        self.unlabelled = Batches(lengths[problem.labelled :], size, seed=seed, stream=2)
+        first, rest = lengths[: problem.labelled], lengths[problem.labelled :]
+        self.warming = Batches(first, plan.warmup_batch or plan.labelled_batch, seed=seed, stream=1)
+        self.labelled = Batches(first, plan.labelled_batch, seed=seed, stream=1)
+        self.unlabelled = Batches(rest, size, seed=seed, stream=2)
 
     @property
     def at_epoch_start(self) -> bool:
@@ -129,17 +132,17 @@ class Run:
         seen = self.look(rows)
         if len(rows):
             if self.step == self.plan.warmup:
-                prior = self.problem.y.mean(dim=0).double().cpu().numpy()
                 started = self.plan.warmup > 0 or self.objective.method.closed_form
-                self.guard.refer(seen.shares() if started else prior)
+                self.guard.refer(seen.shares() if started else prior(self.problem.y).double().cpu().numpy())
             elif self.guard.collapsed(seen.shares()):
                 line["notice"] = self.restart()
                 seen = self.look(rows)
-            if self.step > self.plan.warmup:
+            if self.step > self.plan.warmup or not self.objective.method.closed_form:
                 self.objective.pseudo.refresh(torch.from_numpy(rows), seen.p, seen.f, self.problem.y.cpu())
         if self.step > 0:
             self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
-        line |= describe(seen, self.problem) | self.objective.network.angles.report()
+        self.objective.penalty.refresh(self.objective.network.head)
+        line |= describe(seen, self.problem) | self.objective.report()
         if self.step > 0:
             line |= self.keep(keeper, judge)
         keeper.log(line)
@@ -175,7 +178,8 @@ class Run:
         rates(self.optimizer, self.plan, self.step)
         torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
         self.objective.train()
-        draw = Draw(self.labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]))
+        labelled = self.warming if self.step < self.plan.warmup else self.labelled
+        draw = Draw(labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]))
         done = (self.step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
         step: Step = self.objective(self.problem, draw, self.objective.method.weight(done) * float(self.guard.trust))
         self.optimizer.zero_grad(set_to_none=True)
@@ -203,7 +207,7 @@ class Run:
             self.objective.load_state_dict(self.start)
             keeper.model(self.objective.network.state_dict())
             seen = survey(self.objective, self.problem, rows)
-        line |= describe(seen, self.problem) | self.objective.network.angles.report()
+        line |= describe(seen, self.problem) | self.objective.report()
         keeper.log(line)
         report(line)
         self.objective.eval()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -19,6 +19,9 @@ from halflabel.parts.losses import Loss
 from halflabel.parts.penalty import NoPenalty, Penalty
 from halflabel.parts.pseudo import Labeller, NoPseudo, Target
 from halflabel.parts.weight import Weight, constant
+from halflabel.types import Task
+
+OUT_OF_SIGHT = -1e4  # a score at which a label that a text does not have costs nothing, as log-odds or in a softmax
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,10 +37,16 @@ class SelfTraining:
     closed_form: bool = False  # begins with the rule of `parts.start` in its head and its soft labels stored
     averaged_teacher: bool = False  # looks at the texts with the averaged weights, not the current ones
     strong_views: bool = False  # unlabelled texts learn on an edited view, and are labelled on the original
+    logits: bool = False  # a score is the log-odds of its label by itself; else labels share one softmax
+    slope: float = 1.0  # of a multi-label probability over its evidence: see `decision.Calibration`
 
     @property
     def uses_pool(self) -> bool:
         return bool(self.pseudo.uses_pool)
+
+    def probabilities(self, scores: Tensor) -> Tensor:
+        """p(k | x) by which texts are pseudo-labelled, (N, K)."""
+        return scores.sigmoid() if self.logits else probabilities(scores)
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,14 +54,21 @@ class Problem:
     """What is learnt from: rows 0..N_l-1 of the source are labelled, the N_u after them are not."""
 
     source: Source
-    y: Tensor  # (N_l, K)
+    y: Tensor  # (N_l, K), NaN where it is unknown whether a text has a label
     unlabelled: int
     views: int = 1  # how many views each text has; view 0 is the text itself
-    truth: Tensor | None = None  # (N_u,) columns, for measuring alone
+    truth: Tensor | None = None  # (N_u, K) labels of the pool, for measuring alone
+    task: Task = "multi-class"
 
     @property
     def labelled(self) -> int:
         return len(self.y)
+
+    def target(self, rows: np.ndarray) -> Target:
+        """What labelled rows are known to be."""
+        y = self.y[torch.from_numpy(rows)]
+        known = ~y.isnan()
+        return Target(y, y.new_ones(len(y))) if bool(known.all()) else Target(y.nan_to_num(), known.to(y.dtype))
 
 
 class Draw(NamedTuple):
@@ -82,26 +98,32 @@ class Objective(nn.Module):
         self.method = method
 
     def forward(self, problem: Problem, draw: Draw, weight: float) -> Step:
-        y = problem.y[torch.from_numpy(draw.labelled)]
+        known = problem.target(draw.labelled)
         if not len(draw.unlabelled):
             scores = self._scores(problem, draw.labelled, np.zeros_like(draw.labelled), draw.rng).scores
-            loss = self.method.loss(scores, y).mean()
-            return Step(loss + self.penalty(scores), float(loss.detach()), 0.0, None)
+            loss = self._cost(scores, known)
+            return Step(loss + self.penalty(scores, self.network.head), float(loss.detach()), 0.0, None)
 
         pool = problem.labelled + draw.unlabelled
         target = self._targets(problem, pool)
         views = np.concatenate([np.zeros_like(draw.labelled), self._strong(problem, draw)])
         scores = self._scores(problem, np.concatenate([draw.labelled, pool]), views, draw.rng).scores
-        labelled = self.method.loss(scores[: len(y)], y).mean()
-        unlabelled = (target.weight * self.method.loss(scores[len(y) :], target.y)).mean()
-        loss = labelled + weight * unlabelled + self.penalty(scores)
+        labelled = self._cost(scores[: len(known.y)], known)
+        unlabelled = self._cost(scores[len(known.y) :], target)
+        loss = labelled + weight * unlabelled + self.penalty(scores, self.network.head)
         return Step(loss, float(labelled.detach()), float(unlabelled.detach()), target)
+
+    def _cost(self, scores: Tensor, target: Target) -> Tensor:
+        """Mean loss of texts; a label that is masked out is put where no loss can see it."""
+        if target.weight.dim() == 1:
+            return (target.weight * self.method.loss(scores, target.y)).mean()
+        return self.method.loss(scores.masked_fill(target.weight == 0, OUT_OF_SIGHT), target.y * target.weight).mean()
 
     @torch.no_grad()
     def _targets(self, problem: Problem, rows: np.ndarray) -> Target:
         """Pseudo-labels from the fixed copy of the current weights (Sec. III-A), on the texts themselves."""
         def ask() -> Tensor:
-            return probabilities(self._scores(problem, rows, np.zeros_like(rows), None).scores)
+            return self.method.probabilities(self._scores(problem, rows, np.zeros_like(rows), None).scores)
 
         target: Target = self.pseudo(torch.from_numpy(rows - problem.labelled), ask)
         return target
@@ -117,6 +139,10 @@ class Objective(nn.Module):
         device = self.device
         output: Output = self.network(*(x.to(device) for x in problem.source(rows, views, rng)))
         return output
+
+    def report(self) -> dict[str, Any]:
+        """What an epoch's line in the log says of the parts."""
+        return self.network.angles.report() | self.penalty.report(self.network.head)
 
     @property
     def device(self) -> torch.device:

@@ -8,11 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.equations import angle_moments, angles, cosines, probabilities, prototypes
+from halflabel.equations import angle_moments, angles, cosines, prototypes
 from halflabel.metrics import variance_difference
 from halflabel.model.source import Source
 from halflabel.parts.pseudo import Target
 from halflabel.train.objective import Objective, Problem
+from halflabel.types import Task
 
 BATCH = 64
 
@@ -53,10 +54,10 @@ def survey(objective: Objective, problem: Problem, rows: np.ndarray) -> Survey:
     """Looks at every labelled text and at the given rows of the pool."""
     everything = np.concatenate([np.arange(problem.labelled), problem.labelled + rows])
     _, f, scores = outputs(objective, problem.source, everything)
-    p = probabilities(scores[problem.labelled :])
+    p = objective.method.probabilities(scores[problem.labelled :])
     target = objective.pseudo.label(p.to(objective.device))
     pseudo = (target.y * target.weight[:, None]).cpu()
-    return Survey(rows, f, torch.cat([problem.y.cpu(), pseudo]), p, target)
+    return Survey(rows, f, torch.cat([problem.y.nan_to_num().cpu(), pseudo]), p, target)
 
 
 def describe(seen: Survey, problem: Problem) -> dict[str, Any]:
@@ -67,7 +68,15 @@ def describe(seen: Survey, problem: Problem) -> dict[str, Any]:
         accepted = seen.target.weight.cpu() > 0
         line |= {"accepted": float(accepted.double().mean()), "shares": seen.shares().round(4).tolist()}
         if problem.truth is not None:
-            right = seen.p.argmax(dim=1) == problem.truth[torch.from_numpy(seen.rows)]
-            line["pseudo_accuracy"] = float(right.double().mean())
-            line["accepted_accuracy"] = float(right[accepted].double().mean()) if bool(accepted.any()) else None
+            line |= correctness(seen, problem.truth[torch.from_numpy(seen.rows)], accepted, problem.task)
     return line
+
+
+def correctness(seen: Survey, truth: Tensor, accepted: Tensor, task: Task) -> dict[str, Any]:
+    """How right the pseudo-labels are, by the truth (M, K): accuracy, or micro F1 where texts have several."""
+    if task == "multi-label":
+        y = seen.target.y.cpu()
+        return {"pseudo_f1": float(2 * (y * truth).sum() / (y.sum() + truth.sum()).clamp_min(1))}
+    right = seen.p.argmax(dim=1) == truth.argmax(dim=1)
+    return {"pseudo_accuracy": float(right.double().mean()),
+            "accepted_accuracy": float(right[accepted].double().mean()) if bool(accepted.any()) else None}

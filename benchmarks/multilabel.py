@@ -1,0 +1,115 @@
+"""Several labels: bdd-ml against bce, am-ml, one-vs-rest logistic regression and SetFit, under both decisions.
+
+    python benchmarks/multilabel.py --data FOLDER [--sets ...] [--methods ...] [--seeds 0 1 2]
+
+Labelled texts are drawn at random by seed, whatever their labels. Thresholds come from labelled frequencies and scores
+of the unlabelled texts, never from the test texts. `--on rest` measures on training texts outside the draw instead,
+for choosing settings; such lines go to a file of their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from halflabel import TextClassifier
+from halflabel.data.labels import Classes
+from halflabel.decision import Decision
+from halflabel.ranking import multi_label
+from protocol import Draw, Results, draw_any, load
+from rivals_several import RIVALS
+
+SETS = {"arxiv54": (200, 20_000), "pubmed_mesh23": (100, 5_000), "goemotions": (500, 20_000)}  # labelled, unlabelled
+METHODS = ("bce/frozen", "am-ml/frozen", "bdd-ml/frozen", "logreg")
+DECISIONS = ("prior-quantile", "fixed")
+FIGURES = ("micro_f1", "macro_f1", "ranking_loss", "lrap", "coverage", "empty")
+
+
+def main() -> None:
+    options = parse()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    results = Results("multilabel" if options.on == "test" else "multilabel-rest")
+    for name in options.sets:
+        train, test = load(options.data, name, "train"), load(options.data, name, "test", options.test)
+        classes = Classes.of(train.labels + test.labels)
+        for seed in options.seeds:
+            labelled, unlabelled = SETS[name]
+            draw = draw_any(train, labelled, options.unlabelled or unlabelled, seed)
+            measured = test if options.on == "test" else draw.rest
+            y, truth = classes.matrix(draw.labelled.labels), classes.matrix(measured.labels) > 0
+            for method in options.methods:
+                key = {"set": name, "labelled": labelled, "unlabelled": len(draw.pool), "seed": seed, "method": method,
+                       "n": len(measured)}
+                if results.has(**key):
+                    continue
+                line = figures(run(method, draw, y, measured.texts, seed, options.set), y, truth)
+                results.add(**key, **line)
+                print(key, {rule: round(line[rule]["micro_f1"], 3) for rule in DECISIONS}, flush=True)
+
+
+def run(method: str, draw: Draw, y: np.ndarray, texts: list[str], seed: int,
+        changes: dict[str, float]) -> dict[str, Any]:
+    """Scores of the pool's and of other texts by one method, and what it has to say about itself."""
+    if method in RIVALS:
+        return RIVALS[method](draw, y, texts, seed) | {"logits": True, "slope": 1.0}
+    kind, plan = method.split("/")
+    log: list[dict[str, Any]] = []
+    clf = TextClassifier(kind, plan=plan, random_state=seed, settings=changes or None)
+    began = time.perf_counter()
+    clf.fit(draw.labelled.texts, y, unlabelled=draw.pool.texts, report=lambda line: log.append(line))
+    seconds = time.perf_counter() - began
+    calibration = clf.decision_.calibration
+    return {"pool": scores(clf, draw.pool.texts[: clf.model_.facts["plan"]["survey"]]), "new": scores(clf, texts),
+            "seconds": seconds, "logits": calibration.logits, "slope": calibration.slope,
+            "nuclear_norm": log[-1].get("nuclear_norm"), "notices": clf.notices_}
+
+
+def scores(clf: TextClassifier, texts: list[str]) -> np.ndarray:
+    """What the model says of texts, (N, K); frozen vectors are taken from where they are kept."""
+    model = clf.model_
+    if not model.facts["plan"]["frozen"]:
+        return model.scores(texts)
+    from halflabel.model.vectors import VectorStore, cache_folder
+
+    h = VectorStore(cache_folder() / "vectors", model.encoder)(texts)
+    with torch.inference_mode():
+        return np.asarray(model.network.classify(torch.from_numpy(h)).scores.numpy())
+
+
+def figures(found: dict[str, Any], y: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """All figures under both decisions, and the rest of what a run said."""
+    pool, new, logits, slope = (found.pop(name) for name in ("pool", "new", "logits", "slope"))
+    decision = Decision.fit(pool, y.mean(axis=0).astype(np.float64), source="pool", logits=logits, slope=slope,
+                            chosen="fixed")
+    for rule in DECISIONS:
+        all_of_them = multi_label(truth, decision(new, rule), new, range(y.shape[1]))
+        found[rule] = {name: all_of_them[name] for name in FIGURES}
+    return found
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", default=list(SETS))
+    parser.add_argument("--methods", nargs="+", default=list(METHODS),
+                        help="logreg, setfit, or method/plan as in bdd-ml/laptop")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--on", choices=["test", "rest"], default="test")
+    parser.add_argument("--test", type=int, default=None, help="test texts, all when not given")
+    parser.add_argument("--unlabelled", type=int, default=0, help="pool, the set's own when not given")
+    parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=NUMBER",
+                        type=lambda pair: (pair.split("=")[0], float(pair.split("=")[1])))
+    options = parser.parse_args()
+    options.set = {key: int(value) if value == int(value) else value for key, value in options.set}
+    return options
+
+
+if __name__ == "__main__":
+    main()

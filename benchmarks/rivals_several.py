@@ -1,0 +1,58 @@
+"""Other people's ways to several labels on the same encoder: one-vs-rest logistic regression, SetFit.
+
+Each gives log-odds of the pool's and of other texts, (N, K), to which the same decisions are applied.
+"""
+
+from __future__ import annotations
+
+import time
+import warnings
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from halflabel.model.encoder import locate
+from protocol import Draw
+from rivals import vectors
+
+NEVER = -50.0  # log-odds of a label that no labelled text has
+
+
+def logreg(draw: Draw, y: np.ndarray, texts: list[str], seed: int) -> dict[str, Any]:
+    """A logistic regression for each label, on frozen vectors of the labelled texts."""
+    from sklearn.linear_model import LogisticRegression
+
+    x, pool, new = (vectors(some) for some in (draw.labelled.texts, draw.pool.texts, texts))
+    began = time.perf_counter()
+    found = [np.full((len(part), y.shape[1]), NEVER) for part in (pool, new)]
+    for k in np.flatnonzero((y.sum(axis=0) > 0) & (y.sum(axis=0) < len(y))):
+        model = LogisticRegression(C=10.0, max_iter=1000).fit(x, y[:, k])
+        for scores, part in zip(found, (pool, new), strict=True):
+            scores[:, k] = model.decision_function(part)
+    return {"pool": found[0], "new": found[1], "seconds": time.perf_counter() - began}
+
+
+def setfit(draw: Draw, y: np.ndarray, texts: list[str], seed: int) -> dict[str, Any]:
+    """SetFit's multi-label mode with its defaults: contrastive fine-tuning, then one-vs-rest logistic heads."""
+    from datasets import Dataset
+    from setfit import SetFitModel, Trainer, TrainingArguments
+
+    model = SetFitModel.from_pretrained(locate("minilm"), multi_target_strategy="one-vs-rest")
+    rows = Dataset.from_dict({"text": draw.labelled.texts, "label": y.astype(int).tolist()})
+    with TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # scikit-learn on labels that no text has
+        arguments = TrainingArguments(output_dir=folder, batch_size=16, num_epochs=1, seed=seed, report_to="none",
+                                      save_strategy="no", show_progress_bar=False)
+        began = time.perf_counter()
+        Trainer(model=model, args=arguments, train_dataset=rows).train()
+        seconds = time.perf_counter() - began
+    found = []
+    for part in (draw.pool.texts, texts):
+        p = np.asarray(model.predict_proba(part, batch_size=32, show_progress_bar=False), dtype=np.float64)
+        p = np.clip(p, 1e-9, 1 - 1e-9)
+        found.append(np.log(p) - np.log1p(-p))
+    return {"pool": found[0], "new": found[1], "seconds": seconds}
+
+
+RIVALS = {"logreg": logreg, "setfit": setfit}

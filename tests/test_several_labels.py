@@ -1,0 +1,181 @@
+"""The estimator with several labels for each text: sets and matrices, unknown entries, long tails."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from conftest import TOPICS, tiny_texts
+from halflabel import BadInput, TextClassifier
+from halflabel.data.indicator import from_matrix
+from halflabel.methods import METHODS, find
+from halflabel.model.network import Frozen
+from halflabel.model.source import VectorSource
+from halflabel.parts.prior import sentences, unlearnable
+from halflabel.train.objective import Draw, Objective, Problem
+from halflabel.types import Partial, Shape
+
+SHORT = {"epochs": 2, "epoch_steps": 10, "warmup": 100, "labelled_batch": 8, "unlabelled_batch": 16}
+NAMES = sorted(TOPICS)
+SEVERAL = sorted(name for name, method in METHODS.items() if method.task == "multi-label")
+
+
+def quick(encoder: str, method: str | None = None, **changes: object) -> TextClassifier:
+    return TextClassifier(method, encoder, "frozen", settings=SHORT | changes)
+
+
+def topics(per_class: int, seed: int = 0) -> tuple[list[str], np.ndarray]:
+    """Texts and their topics as a matrix; every fourth text is of two topics."""
+    texts, labels = tiny_texts(per_class, seed)
+    y = np.array([[int(name == label) for name in NAMES] for label in labels])
+    for i in range(0, len(texts) - 1, 4):
+        texts[i], y[i] = f"{texts[i]} {texts[i + 1]}", y[i] | y[i + 1]
+    return texts, y
+
+
+def test_sets_matrices_and_sparse_matrices_are_learnt_alike(tiny_encoder: str) -> None:
+    texts, y = topics(6)
+    pool, _ = tiny_texts(8, seed=1)
+    sets = [{k for k in range(3) if row[k]} for row in y]
+    forms = {"sets": sets, "matrix": y, "sparse": sparse.csr_matrix(y), "bools": y.astype(bool)}
+    fitted = {name: quick(tiny_encoder).fit(texts, form, unlabelled=pool) for name, form in forms.items()}
+    assert {clf.method_ for clf in fitted.values()} == {"bdd-ml"}
+    p = fitted["sets"].predict_proba(pool)
+    for name, clf in fitted.items():
+        assert np.array_equal(clf.predict_proba(pool), p), name
+        assert clf.classes_.tolist() == [0, 1, 2]
+    matrix, tuples = fitted["matrix"].predict(pool), fitted["sets"].predict(pool)
+    assert matrix.shape == (24, 3) and set(np.unique(matrix)) <= {0, 1} and tuples.shape == (24,)
+    assert [tuple(np.flatnonzero(row)) for row in matrix] == list(tuples)
+    assert fitted["matrix"].score(texts, y) == fitted["sets"].score(texts, sets) > 0.5
+
+
+def test_a_matrix_comes_back_as_a_matrix_from_a_folder(tiny_encoder: str, tmp_path: object) -> None:
+    texts, y = topics(4)
+    clf = quick(tiny_encoder).fit(texts, y)
+    clf.save(tmp_path / "model")  # type: ignore[operator]
+    again = TextClassifier.load(tmp_path / "model")  # type: ignore[operator]
+    assert np.array_equal(again.predict(texts), clf.predict(texts)) and again.predict(texts).shape == (12, 3)
+    assert again.decision_.chosen == "prior-quantile" and (tmp_path / "model" / "decision.json").is_file()  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("mark", [-1, np.nan])
+def test_unknown_entries_are_told_from_no(mark: float, tiny_encoder: str) -> None:
+    texts, y = topics(5)
+    partial = y.astype(float)
+    partial[0, 1], partial[1] = mark, mark
+    labels, classes = from_matrix(partial, "y")
+    assert isinstance(labels[0], Partial) and labels[0].unknown == (1,) and labels[1] is None
+    assert np.isnan(classes.matrix([labels[0]])[0, 1])
+    clf = quick(tiny_encoder).fit(texts, partial)
+    assert (clf.model_.shape.labelled, clf.model_.shape.unlabelled) == (14, 1)
+    rest, _ = from_matrix(sparse.csr_matrix(partial), "y")
+    assert rest[1] is None and rest[0].unknown == (1,)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("method", SEVERAL)
+def test_an_unknown_entry_has_no_part_in_the_loss(method: str) -> None:
+    torch.manual_seed(0)
+    shape = Shape(labels=4, width=6, labelled=3, unlabelled=0)
+    objective = Objective(Frozen(), find(method)(shape))
+    y = torch.tensor([[1.0, float("nan"), 0.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
+    problem = Problem(VectorSource([torch.randn(3, 6)]), y, 0, task="multi-label")
+    draw = Draw(np.array([0]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
+    objective(problem, draw, 0.0).loss.backward()
+    head = objective.network.head
+    gradient = head.weight.grad if hasattr(head, "weight") else head.output.weight.grad
+    assert gradient[1].abs().sum() == 0 and gradient[0].abs().sum() > 0 and gradient[2].abs().sum() > 0
+    without = Problem(problem.source, y.nan_to_num(), 0, task="multi-label")
+    assert objective(problem, draw, 0.0).loss < objective(without, draw, 0.0).loss
+    empty = Draw(np.array([2]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
+    assert torch.isfinite(objective(problem, empty, 0.0).loss)
+
+
+@pytest.mark.parametrize(("y", "words"), [
+    (np.array([[0, 2], [1, 0]]), "row 1, column 2 of the label matrix is 2"),
+    (sparse.csr_matrix([[0, 1], [3, 0]]), "row 2, column 1"),
+    (np.array([[0], [1]]), "at least two columns"),
+    (np.array([[1, 0]]), "2 texts and 1 labels"),
+    ([("a",), "b"], "lists and single labels"),
+    ([("a",), ("a",)], "only one label"),
+])
+def test_bad_labels_are_named(y: object, words: str, tiny_encoder: str) -> None:
+    with pytest.raises(BadInput, match=words):
+        quick(tiny_encoder).fit(["goal win", "bread soup"], y)
+
+
+def test_a_method_for_the_other_kind_of_labels_is_refused_in_a_sentence(tiny_encoder: str) -> None:
+    with pytest.raises(BadInput, match=r"sets of labels, but the method ce is for one label .* choose one of am-ml"):
+        quick(tiny_encoder, "ce").fit(["goal", "soup"], [("a", "b"), ("a",)])
+    with pytest.raises(BadInput, match=r"one label for each text, but the method bce is for sets of labels"):
+        quick(tiny_encoder, "bce").fit(["goal", "soup"], ["a", "b"])
+    with pytest.raises(BadInput, match="nothing to decide"):
+        quick(tiny_encoder, "ce").fit(["goal", "soup"], ["a", "b"]).predict(["x"], decision="fixed")
+
+
+@pytest.mark.parametrize("method", SEVERAL)
+def test_long_tails_neither_crash_nor_flood(method: str, tiny_encoder: str) -> None:
+    rng = np.random.default_rng(0)
+    texts, labels = tiny_texts(34)
+    pool, _ = tiny_texts(40, seed=1)
+    y = np.zeros((102, 100), dtype=int)
+    y[:, :3] = [[int(name == label) for name in NAMES] for label in labels]
+    y[rng.permutation(102)[:40], 3 + np.arange(40)] = 1  # forty labels with one text each, fifty-seven with none
+    clf = quick(tiny_encoder, method).fit(texts, y, unlabelled=pool)
+    p, found = clf.predict_proba(pool), clf.predict(pool)
+    assert np.isfinite(p).all() and np.isfinite(clf.model_.scores(pool)).all()
+    assert found[:, 43:].sum() == 0 and found.sum(axis=1).mean() < 3.0
+    said = " / ".join(clf.notices_)
+    assert "57 labels can hardly be learnt, since no labelled text has it" in said and "40 labels" in said
+    hard = {entry["label"]: entry["why"] for entry in clf.model_.facts["hard_labels"]}
+    assert len(hard) == 97 and hard[99] == "no labelled text has it" and hard[3] == "only one labelled text has it"
+
+
+def test_labels_that_cannot_be_learnt_are_named_with_the_reason() -> None:
+    nan = float("nan")
+    y = torch.tensor([[1.0, 0.0, 1.0, nan, 1.0], [1.0, 0.0, 0.0, 0.0, 1.0], [1.0, nan, 0.0, 0.0, 0.0]])
+    found = {entry["label"]: entry["why"] for entry in unlearnable(y, "abcde")}
+    assert found == {"a": "every labelled text has it", "b": "no labelled text has it",
+                     "c": "only one labelled text has it", "d": "no labelled text has it"}
+    assert sentences(unlearnable(y, "abcde"))[0].endswith("no labelled text has it: b, d")
+
+
+def test_a_dev_set_keeps_the_best_model(tiny_encoder: str) -> None:
+    texts, y = topics(6)
+    lines: list[dict] = []
+    clf = quick(tiny_encoder, epochs=3).fit(texts, y, dev=topics(6, seed=3), report=lines.append)
+    scores = [line["dev"] for line in lines if "dev" in line]
+    assert clf.model_.facts["run"]["dev"] == max(scores) and len(scores) == 4
+    holes = np.full((18, 3), np.nan)
+    holes[:, 0] = 1
+    with pytest.raises(BadInput, match="dev texts are unknown"):
+        quick(tiny_encoder).fit(texts, y, dev=(topics(6, seed=3)[0], holes))
+
+
+def test_the_truth_of_the_pool_is_only_measured(tiny_encoder: str) -> None:
+    texts, y = topics(4)
+    pool, truth = topics(6, seed=1)
+    lines: list[dict] = []
+    plain = quick(tiny_encoder).fit(texts, y, unlabelled=pool)
+    measured = quick(tiny_encoder).fit(texts, y, unlabelled=pool, truth=truth, report=lines.append)
+    assert np.array_equal(plain.predict_proba(pool), measured.predict_proba(pool))
+    assert 0.3 < lines[-1]["pseudo_f1"] <= 1.0 and lines[-1]["nuclear_norm"] > 0
+
+
+def test_a_collapsing_run_says_so(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from halflabel.parts.cap import Cap
+    from halflabel.parts.pseudo import Target
+
+    def all_first(self: Cap, rows: torch.Tensor, ask: object) -> Target:
+        y = torch.zeros(len(rows), 3)
+        y[:, 0] = 1.0
+        return Target(y, torch.ones(len(rows)))
+
+    monkeypatch.setattr(Cap, "forward", all_first)
+    texts, y = topics(8)
+    pool, _ = tiny_texts(20, seed=1)
+    clf = quick(tiny_encoder, epochs=4, epoch_steps=60, lambda1=50.0).fit(texts, y, unlabelled=pool)
+    assert any("collapsed" in notice for notice in clf.notices_)
+    assert (clf.predict(pool).sum(axis=0) > 0).all()
