@@ -15,10 +15,12 @@ from halflabel.data.read import clean
 from halflabel.fitted import Fitted, load
 from halflabel.methods import find
 from halflabel.plans import adjustable, plan_named
+from halflabel.train.guard import Guard
 from halflabel.training import Settings, Trained, learn
 from halflabel.types import BadInput, Corpus
 
 DEFAULT_METHOD = "lift"
+WORDS = "words"  # stands where an encoder's name would, for methods that count words
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -67,14 +69,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Method, plan and hyper-parameters, checked before anything is loaded."""
         method = find(self.method)
         changes = dict(self.settings or {})
-        known = [*method.defaults, *adjustable()]
+        known = [*method.defaults, *([] if method.closed else adjustable())]
         if unknown := [key for key in changes if key not in known]:
             raise BadInput(f"'{unknown[0]}' is no setting of {self.method}; it has {', '.join(known)}.")
         hyper = {key: changes.pop(key) for key in list(changes) if key in method.defaults}
+        method.check(hyper)
         if self.minutes is not None:
             changes["minutes"] = self.minutes
-        plan = plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes})
-        return Settings(self.method, plan, self.encoder or plan.encoder, int(self.random_state), hyper)
+        plan = method.fitted_plan(plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes}))
+        encoder = WORDS if method.words else self.encoder or plan.encoder
+        return Settings(self.method, plan, encoder, int(self.random_state), hyper)
 
     def _remember(self, trained: Trained, everything: list[str], labelled: Corpus, pool: Corpus) -> None:
         names = trained.model.classes.names
@@ -83,7 +87,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.why
         known = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels, strict=True)}
-        guard = trained.outcome.guard
+        guard = trained.outcome.guard if len(pool) else Guard(len(names), 0)
         for text, column, step in zip(pool.texts, guard.label.tolist(), guard.since.tolist(), strict=True):
             known[text] = (names[column] if column >= 0 else None, step)
         self.transduction_ = np.array([known.get(text, (None, -1))[0] for text in everything], dtype=object)

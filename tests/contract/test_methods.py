@@ -10,7 +10,7 @@ import torch
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.methods import METHODS
+from halflabel.methods import METHODS, find
 from halflabel.train import loop
 from halflabel.train.checkpoint import Keeper
 
@@ -19,7 +19,8 @@ SHORT = {"epochs": 3, "epoch_steps": 6, "warmup": 4, "labelled_batch": 4, "unlab
 
 
 def classifier(method: str, plan: str, encoder: str, **changes: object) -> TextClassifier:
-    return TextClassifier(method, encoder, plan, settings=SHORT | changes, minutes=None if plan == "frozen" else 5.0)
+    settings = {} if find(method).closed else SHORT | changes
+    return TextClassifier(method, encoder, plan, settings=settings, minutes=None if plan == "frozen" else 5.0)
 
 
 @pytest.fixture(params=["frozen", "laptop"])

@@ -52,6 +52,8 @@ def train(objective: Objective, problem: Problem, plan: Plan, *, seed: int, keep
     run = Run(objective, problem, plan, seed)
     if (kept := keeper.latest()) is not None:
         run.load(*kept)
+    else:
+        run.begin(keeper, report)
     saved = time.monotonic()
     with stop_requested() as stop:
         while run.step < plan.steps:
@@ -86,6 +88,16 @@ class Run:
         size = plan.unlabelled_batch if self.uses_pool else 0
         self.labelled = Batches(lengths[: problem.labelled], plan.labelled_batch, seed=seed, stream=1)
         self.unlabelled = Batches(lengths[problem.labelled :], size, seed=seed, stream=2)
+
+    def begin(self, keeper: Kept, report: Report) -> None:
+        """Notes what the method's start came to."""
+        began = self.problem.began
+        for line in began.lines:
+            keeper.log({"step": 0} | line)
+            report(line)
+        if began.label is not None and began.since is not None:
+            self.guard.label.copy_(began.label)
+            self.guard.since.copy_(began.since)
 
     @property
     def at_epoch_start(self) -> bool:
@@ -128,7 +140,7 @@ class Run:
         rows = self.sample()
         seen = self.look(rows)
         if len(rows):
-            if self.step == self.plan.warmup:
+            if self.step == self.plan.warmup and self.objective.pseudo.gives_labels:
                 prior = self.problem.y.mean(dim=0).double().cpu().numpy()
                 started = self.plan.warmup > 0 or self.objective.method.closed_form
                 self.guard.refer(seen.shares() if started else prior)
@@ -175,8 +187,9 @@ class Run:
         rates(self.optimizer, self.plan, self.step)
         torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
         self.objective.train()
-        draw = Draw(self.labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]))
         done = (self.step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
+        draw = Draw(self.labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]),
+                    max(0.0, done))
         step: Step = self.objective(self.problem, draw, self.objective.method.weight(done) * float(self.guard.trust))
         self.optimizer.zero_grad(set_to_none=True)
         step.loss.backward()
