@@ -96,6 +96,22 @@ def balance() -> str:
                      "pseudo-labels right, BDD / AM"], body)
 
 
+def methods() -> str:
+    """Every method on each set, best first by the mean over the sets that all have."""
+    rows = lines("methods")
+    cells, sets = grouped(rows, "method", "set"), list(dict.fromkeys(row["set"] for row in rows))
+    body = []
+    for (method,), mine in grouped(rows, "method").items():
+        found = [cells.get((method, name), []) for name in sets]
+        scores = [spread([row["accuracy"] for row in cell]) if cell else "not run" for cell in found]
+        means = [statistics.mean(row["accuracy"] for row in cell) if cell else 0.0 for cell in found]
+        seconds = statistics.median(row["seconds"] for row in mine)
+        body.append((statistics.mean(means), [f"`{method}`", *scores, f"{seconds:.0f} s"]))
+    chance = ["chance", *(f"{1 / next(row['labels'] for row in rows if row['set'] == name):.3f}" for name in sets), ""]
+    table = [row for _, row in sorted(body, key=lambda pair: -pair[0])]
+    return markdown(["method", *sets, "time (median)"], [*table, chance] if table else [])
+
+
 def start() -> str:
     """Pool accuracy after each part of the closed-form start, and by angles."""
     stages = ("logistic", "gaussian", "pooled", "smoothed", "words", "rule", "angles", "balanced")
@@ -117,7 +133,7 @@ def speed() -> str:
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for name in ("accuracy", "balance", "start", "speed") for row in lines(name)})
+                   for name in ("accuracy", "balance", "methods", "start", "speed") for row in lines(name)})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
@@ -125,7 +141,7 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "machine": machine}
+    "accuracy": accuracy, "balance": balance, "methods": methods, "start": start, "speed": speed, "machine": machine}
 
 if __name__ == "__main__":
     main()

@@ -61,7 +61,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         trained = learn(labelled, without(pool, labelled), self.chosen_settings(), dev=development,
                         truth=_aligned(truth, unlabelled, without(pool, labelled)),
                         folder=None if folder is None else Path(folder), resume=resume, report=report)
-        self.notices_ = [*said, *more, *trained.outcome.notices]
+        unused = find(self.method).words and self.encoder not in (None, WORDS)
+        ignored = [f"{self.method} learns on bags of words; the encoder {self.encoder} is not used"] if unused else []
+        self.notices_ = [*said, *more, *ignored, *trained.outcome.notices]
         self._remember(trained, everything, labelled, without(pool, labelled))
         return self
 

@@ -101,7 +101,10 @@ def make_estimator(choices: dict[str, Any], texts: Texts) -> TextClassifier:
     from halflabel.methods import find
 
     estimator = TextClassifier(**{name: value for name, value in choices.items() if value not in (None, {})})
-    task = find(estimator.chosen_settings().method).task
+    chosen = find(estimator.chosen_settings().method)
+    if chosen.words and estimator.encoder:
+        console.note(f"{chosen.name} learns on {chosen.runs_on}: --encoder {estimator.encoder} is not used")
+    task = chosen.task
     if texts.labelled.task != task:
         kinds = {"multi-label": "lists of labels", "multi-class": "one label for each text"}
         raise BadInput(f"{texts.labelled.source} has {kinds[texts.labelled.task]}, but the method "

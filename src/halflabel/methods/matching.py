@@ -6,6 +6,8 @@ as in their authors' library, which always puts them there too.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from halflabel.methods.registry import method
 from halflabel.model.head import Linear
 from halflabel.parts.anneal import annealed
@@ -46,7 +48,7 @@ def flexmatch(shape: Shape, *, cutoff: float = 0.95, count_unused: str = "yes",
 def freematch(shape: Shape, *, momentum: float = 0.999, lambda1: float = 1.0, lambda2: float = 0.001) -> SelfTraining:
     """FixMatch with self-adaptive thresholds and a fairness term that keeps predictions spread."""
     pseudo = Fair(shape, momentum)
-    return matching(shape, pseudo, lambda1, Fairness(lambda2, pseudo.wanted))
+    return replace(matching(shape, pseudo, lambda1), penalty=Fairness(lambda2, pseudo.wanted))
 
 
 @method("softmatch", task="multi-class", paper="SoftMatch: Chen et al., ICLR 2023", labelled_pool=True)
@@ -55,8 +57,7 @@ def softmatch(shape: Shape, *, momentum: float = 0.999, sigmas: float = 2.0, lam
     return matching(shape, Truncated(shape, momentum, sigmas), lambda1)
 
 
-def matching(shape: Shape, pseudo: Labeller, lambda1: float, penalty: Fairness | None = None) -> SelfTraining:
+def matching(shape: Shape, pseudo: Labeller, lambda1: float) -> SelfTraining:
     """Hard labels of the text itself, learnt on a strong view."""
-    parts = {} if penalty is None else {"penalty": penalty}
     return SelfTraining(head=Linear(shape), loss=cross_entropy, pseudo=pseudo, weight=constant(lambda1),
-                        strong_views=True, **parts)
+                        strong_views=True)

@@ -19,7 +19,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "power": (1.0, 1e3), "cutoff": (0.0, 1.0), "sigmas": (1e-3, 1e3), "eps": (0.0, 1e6), "xi": (1e-9, 1e6),
     "alpha": (0.0, 1e6), "share": (0.0, 1e3), "smooth": (1e-9, 1e6), "rounds": (0, 1e6), "still": (0.0, 1.0),
     "vocabulary": (1, 1e7), "states": (2, 1e5), "embedding": (1, 1e5), "reading": (0.0, 1.0), "patience": (1, 1e6),
-    "C": (1e-9, 1e9), "threshold": (0.0, 1.0), "relax": (1e-6, 0.999999), "neighbours": (1, 1e6),
+    "C": (1e-9, 1e9), "threshold": (0.0, 0.999999), "relax": (1e-6, 0.999999), "neighbours": (1, 1e6),
     "gamma": (1e-9, 1e6), "tau2": (0.0, 1e3), "tau3": (0.0, 1e3), "apart": (0.0, 1.0), "beta": (0.0, 0.999999),
 }
 # The words that a setting may be.
@@ -53,6 +53,13 @@ class Method:
         """Hyper-parameters with the paper's values, from the signature."""
         parameters = inspect.signature(self.build).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
+
+    @property
+    def runs_on(self) -> str:
+        """What it learns on, under which plans."""
+        if self.words:
+            return "bags of words, without an encoder"
+        return "frozen vectors under every plan" if self.closed else "frozen vectors or a fine-tuned encoder"
 
     @property
     def file(self) -> str:

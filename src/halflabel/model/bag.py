@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from halflabel.model.head import Head
 from halflabel.types import Shape
 
-WORD = re.compile(r"[^\W\d_]{3,30}")  # VAMPIRE's words: 3 to 30 letters, no digits
+WORD = re.compile(r"\b[^\W\d_]{3,30}\b")  # VAMPIRE's words: 3 to 30 letters, no digits
 LIMIT = 2**31 - 1  # tokens of a text: all of them
 VOCABULARY_FILE = "vocabulary.json"
 

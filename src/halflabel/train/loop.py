@@ -6,14 +6,14 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from halflabel.data.batches import Batches
-from halflabel.train.checkpoint import State
+from halflabel.train.checkpoint import Kept, State
 from halflabel.train.ema import Average
 from halflabel.train.guard import Guard, snapshot
 from halflabel.train.interrupt import Interrupted, stop_requested
@@ -24,16 +24,6 @@ from halflabel.types import Plan
 
 Report = Callable[[dict[str, Any]], None]
 CHECKPOINT_SECONDS = 60.0
-
-
-class Kept(Protocol):
-    """Where a run is kept: `Keeper` on disk, `Memory` nowhere."""
-
-    def log(self, line: dict[str, Any]) -> None: ...
-    def checkpoint(self, step: int, tensors: State, notes: dict[str, Any]) -> None: ...
-    def latest(self) -> tuple[State, dict[str, Any]] | None: ...
-    def model(self, tensors: State) -> None: ...
-    def finish(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -91,13 +81,13 @@ class Run:
 
     def begin(self, keeper: Kept, report: Report) -> None:
         """Notes what the method's start came to."""
-        began = self.problem.began
-        for line in began.lines:
+        lines, label, since = self.problem.began
+        for line in lines:
             keeper.log({"step": 0} | line)
             report(line)
-        if began.label is not None and began.since is not None:
-            self.guard.label.copy_(began.label)
-            self.guard.since.copy_(began.since)
+        if label is not None and since is not None:
+            self.guard.label.copy_(label)
+            self.guard.since.copy_(since)
 
     @property
     def at_epoch_start(self) -> bool:

@@ -83,7 +83,7 @@ class Problem:
     unlabelled: int
     views: int = 1  # how many views each text has; view 0 is the text itself
     truth: Tensor | None = None  # (N_u,) columns, for measuring alone
-    began: Began = Began()  # noqa: RUF009
+    began: Began = Began()  # what the method's start came to
 
     @property
     def labelled(self) -> int:
