@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from conftest import tiny_texts
-from halflabel import TextClassifier
+from halflabel import BadInput, TextClassifier
 from halflabel.methods import METHODS, find
 from halflabel.train import loop
 from halflabel.train.checkpoint import Keeper
@@ -90,6 +90,24 @@ class TestContract:
     def test_fewer_texts_than_a_batch(self, method: str, plan: str, tiny_encoder: str) -> None:
         clf = classifier(method, plan, tiny_encoder).fit(["goal match", "bread soup"], [1, 0], unlabelled=["team win"])
         assert clf.predict(["goal"]).dtype.kind == "i"
+
+
+    @pytest.mark.parametrize(("texts", "labels", "words"), [
+        (["a b", "c d"], ["x", "x"], "only one label"), (["a b", "c d"], ["x"], "2 texts and 1 labels"),
+        (["a b", 3], ["x", "y"], "text 2 is int"), (["a b", "c d"], [None, None], "no label at all"),
+    ])
+    def test_bad_texts_are_named_before_anything_is_written(
+            self, method: str, texts: list, labels: list, words: str, tiny_encoder: str, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match=words):
+            classifier(method, "frozen", tiny_encoder).fit(texts, labels, folder=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    def test_every_setting_has_its_limits(self, method: str, tiny_encoder: str, tmp_path: Path) -> None:
+        for name in [*find(method).defaults, "zeal"]:
+            clf = TextClassifier(method, tiny_encoder, "frozen", settings={name: -7})
+            with pytest.raises(BadInput, match=f"{name}=-7" if name != "zeal" else "'zeal' is no setting"):
+                clf.fit(["a b", "c d"], ["x", "y"], folder=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
 
 
 class Killed(Exception):

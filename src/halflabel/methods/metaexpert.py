@@ -66,14 +66,14 @@ def effective(counts: Tensor, beta: float) -> Tensor:
 class Fusion(Rule):
     """Losses of each expert by itself and, once a share `apart` of the run is over, of their fusion and the gate.
 
-    `labelled` is a loss of logits against y; the sums over experts below are the same for one label or several.
+    `loss` is one of logits against y: the sums over experts below are the same for one label and for several.
     """
 
     def __init__(self, shape: Shape, cutoff: float, beta: float, apart: float, *, masks: bool,
-                 labelled: Loss = cross_entropy) -> None:
+                 loss: Loss = cross_entropy) -> None:
         super().__init__()
         self.sure = Confident(cutoff).label
-        self.beta, self.apart, self.masks, self.loss = beta, apart, masks, labelled
+        self.beta, self.apart, self.masks, self.loss = beta, apart, masks, loss
         self.register_buffer("class_weight", torch.ones(shape.labels))
         self.register_buffer("group_weight", torch.ones(EXPERTS))
         self.register_buffer("order", torch.arange(shape.labels))  # frequent classes first
