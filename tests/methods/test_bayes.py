@@ -84,11 +84,12 @@ def test_a_bag_keeps_the_most_frequent_words_and_skips_the_others() -> None:
 def test_the_run_reports_its_likelihood_and_labels_the_pool(tmp_path: Path) -> None:
     texts, labels = tiny_texts(3)
     pool, truth = tiny_texts(12, seed=1)
-    clf = TextClassifier("nb-em", settings={"smooth": 0.1}).fit(texts, labels, unlabelled=pool, folder=tmp_path / "run")
+    clf = TextClassifier("nb-em", settings={"smooth": 0.1})
+    clf.fit(texts, labels, unlabelled=pool, truth=truth, folder=tmp_path / "run")
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     trace = [line["objective"] for line in lines if "round" in line]
     assert len(trace) >= 2 and trace == sorted(trace)
-    assert np.mean(clf.transduction_[len(texts):] == np.array(truth)) > 0.9
+    assert lines[-1]["pseudo_accuracy"] == np.mean(clf.transduction_[len(texts):] == np.array(truth)) > 0.9
     assert (clf.labeled_iter_[len(texts):] == 1).all()
     assert json.loads((tmp_path / "run" / "encoder" / "vocabulary.json").read_text())[:1]
     assert clf.predict(["1 2 3"]).shape == (1,)

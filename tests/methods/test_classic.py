@@ -104,6 +104,12 @@ def test_a_text_out_of_reach_gets_even_probabilities() -> None:
     assert head(torch.tensor([[0.9, 0.1]])).argmax() == 0
 
 
+def test_a_dense_kernel_of_too_many_texts_is_refused(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.methods.classic.DENSE", 30)
+    with pytest.raises(BadInput, match="use kernel=knn"):
+        fitted(tiny_encoder, "label-spreading", kernel="rbf")
+
+
 @pytest.mark.parametrize("method", ["logreg", "self-training", "label-spreading", "nb-em"])
 def test_steps_are_refused_where_there_are_none(method: str) -> None:
     with pytest.raises(BadInput, match="'epochs' is no setting"):

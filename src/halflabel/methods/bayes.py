@@ -8,6 +8,7 @@ from halflabel.methods.registry import method
 from halflabel.model.bag import Bag, Counted
 from halflabel.parts.bayes import fit
 from halflabel.parts.losses import cross_entropy
+from halflabel.parts.pseudo import Heard
 from halflabel.train.objective import Began, Given, SelfTraining
 from halflabel.types import Shape
 
@@ -28,4 +29,4 @@ def nb_em(shape: Shape, *, smooth: float = 1.0, lambda1: float = 1.0, rounds: in
         label = torch.from_numpy(found.model.posterior(x[known:]).argmax(axis=1))
         return Began(lines, label, torch.ones_like(label))
 
-    return SelfTraining(head=head, loss=cross_entropy, start=start, closed_form=True)
+    return SelfTraining(head=head, loss=cross_entropy, pseudo=Heard(shape), start=start, closed_form=True)

@@ -14,9 +14,12 @@ from halflabel.methods.registry import method
 from halflabel.model.head import Unit
 from halflabel.model.kernel import Kernel
 from halflabel.parts.losses import cross_entropy
+from halflabel.parts.pseudo import Heard
 from halflabel.parts.start import Rule, as_rule
 from halflabel.train.objective import Began, Given, SelfTraining
-from halflabel.types import Shape
+from halflabel.types import BadInput, Shape
+
+DENSE = 20_000  # texts whose similarities to all others are a matrix of 3 GB
 
 
 @method("logreg", task="multi-class", paper="-", closed=True)
@@ -51,7 +54,7 @@ def self_training(shape: Shape, *, C: float = 10.0, threshold: float = 0.75, rou
         label = torch.from_numpy(model.transduction_[len(y) :])
         return Began((), label, torch.from_numpy(model.labeled_iter_[len(y) :]))
 
-    return SelfTraining(head=head, loss=cross_entropy, start=start, closed_form=True)
+    return SelfTraining(head=head, loss=cross_entropy, pseudo=Heard(shape), start=start, closed_form=True)
 
 
 @method("label-spreading", task="multi-class", paper="Zhou et al., NeurIPS 2003; scikit-learn", closed=True)
@@ -63,6 +66,9 @@ def label_spreading(shape: Shape, *, kernel: str = "knn", neighbours: int = 7, g
     def start(given: Given) -> Began:
         from sklearn.semi_supervised import LabelSpreading
 
+        if kernel == "rbf" and len(given.texts) > DENSE:
+            raise BadInput(f"kernel=rbf compares {len(given.texts):,} texts with each other, more than the {DENSE:,} "
+                           "that fit into memory; use kernel=knn, or fewer unlabelled texts.")
         x, y = given.unit(), given.columns
         columns = np.concatenate([y, np.full(len(x) - len(y), -1)])
         model = LabelSpreading(kernel=kernel, n_neighbors=head.neighbours, gamma=gamma, alpha=relax,
@@ -76,7 +82,7 @@ def label_spreading(shape: Shape, *, kernel: str = "knn", neighbours: int = 7, g
         label = torch.from_numpy(np.where(heard, soft[len(y) :].argmax(axis=1), -1))
         return Began((), label, torch.where(label >= 0, 1, -1))
 
-    return SelfTraining(head=head, loss=cross_entropy, start=start, closed_form=True)
+    return SelfTraining(head=head, loss=cross_entropy, pseudo=Heard(shape), start=start, closed_form=True)
 
 
 def regression(C: float) -> Any:
