@@ -11,6 +11,7 @@ import statistics
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,6 +143,23 @@ def multilabel_mean() -> str:
     return markdown(["method", *(f"{kind} F1, {rule}" for rule in RULES for kind in ("micro", "macro")), "over"], body)
 
 
+def methods(plan: str) -> str:
+    """Every method on each set under one plan, 25 labels per class and 4,000 pool texts, best first by the mean."""
+    wanted = {"plan": plan, "per_class": 25, "unlabelled": 4000}
+    rows = [row for row in lines("methods") if wanted.items() <= row.items()]
+    cells, sets = grouped(rows, "method", "set"), list(dict.fromkeys(row["set"] for row in rows))
+    body = []
+    for (method,), mine in grouped(rows, "method").items():
+        found = [cells.get((method, name), []) for name in sets]
+        scores = [spread([row["accuracy"] for row in cell]) if cell else "not run" for cell in found]
+        means = [statistics.mean(row["accuracy"] for row in cell) if cell else 0.0 for cell in found]
+        seconds = statistics.median(row["seconds"] for row in mine)
+        body.append((statistics.mean(means), [f"`{method}`", *scores, f"{seconds:.0f} s"]))
+    chance = ["chance", *(f"{1 / next(row['labels'] for row in rows if row['set'] == name):.3f}" for name in sets), ""]
+    table = [row for _, row in sorted(body, key=lambda pair: -pair[0])]
+    return markdown(["method", *sets, "time (median)"], [*table, chance] if table else [])
+
+
 def start() -> str:
     """Pool accuracy after each part of the closed-form start, and by angles."""
     stages = ("logistic", "gaussian", "pooled", "smoothed", "words", "rule", "angles", "balanced")
@@ -173,7 +191,8 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
-    "multilabel": multilabel, "multilabel-mean": multilabel_mean}
+    "multilabel": multilabel, "multilabel-mean": multilabel_mean, "methods": partial(methods, "frozen"),
+    "methods-laptop": partial(methods, "laptop")}
 
 if __name__ == "__main__":
     main()

@@ -37,6 +37,13 @@ def test_every_method_stands_in_the_readme() -> None:
     assert [name for name in METHODS if f"`{name}`" not in readme] == []
 
 
+def test_the_page_of_methods_is_what_the_registry_says() -> None:
+    done = subprocess.run([sys.executable, "-m", "halflabel", "methods", "--markdown"], capture_output=True, text=True,
+                          check=True)
+    assert (ROOT / "docs" / "methods.md").read_text(encoding="utf-8") == done.stdout, \
+        "stale: run halflabel methods --markdown > docs/methods.md"
+
+
 def test_public_names_are_sorted_and_there() -> None:
     import halflabel
 

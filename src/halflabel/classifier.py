@@ -16,11 +16,13 @@ from halflabel.data.read import clean
 from halflabel.fitted import Fitted, load
 from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
+from halflabel.train.guard import Guard
 from halflabel.training import Settings, Trained, learn
 from halflabel.types import BadInput, Corpus, Task, WrongTask
 
 DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
 KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
+WORDS = "words"  # stands where an encoder's name would, for methods that count words
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -65,8 +67,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         trained = learn(labelled, without(pool, labelled), self.chosen_settings(labelled.task), dev=development,
                         truth=_aligned(truth, unlabelled, without(pool, labelled)), columns=columns,
                         folder=None if folder is None else Path(folder), resume=resume, report=report)
-        self.notices_ = [*said, *more, *trained.model.facts["run"]["notices"]]
         self._remember(trained, everything, labelled, without(pool, labelled))
+        unused = find(self.method_).words and self.encoder not in (None, WORDS)
+        ignored = [f"{self.method_} learns on bags of words; the encoder {self.encoder} is not used"] if unused else []
+        self.notices_ = [*said, *more, *ignored, *trained.model.facts["run"]["notices"]]
         return self
 
     def chosen_settings(self, task: Task) -> Settings:
@@ -77,20 +81,23 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             raise WrongTask(f"the labels are {KINDS[task]}, but the method {method.name} is for {KINDS[method.task]}; "
                             f"choose one of {fitting}.")
         changes = dict(self.settings or {})
-        known = [*method.defaults, *adjustable()]
+        known = [*method.defaults, *([] if method.closed else adjustable())]
         if unknown := [key for key in changes if key not in known]:
             raise BadInput(f"'{unknown[0]}' is no setting of {method.name}; it has {', '.join(known)}.")
         hyper = {key: changes.pop(key) for key in list(changes) if key in method.defaults}
+        method.check(hyper)
         if self.minutes is not None:
             changes["minutes"] = self.minutes
-        plan = plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes})
-        return Settings(method.name, plan, self.encoder or plan.encoder, int(self.random_state), hyper)
+        plan = method.fitted_plan(plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes}))
+        encoder = WORDS if method.words else self.encoder or plan.encoder
+        return Settings(method.name, plan, encoder, int(self.random_state), hyper)
 
     def _remember(self, trained: Trained, everything: list[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.why
-        guard, classes = trained.outcome.guard, trained.model.classes
+        classes = trained.model.classes
+        guard = trained.outcome.guard if len(pool) else Guard(len(classes.names), 0, trained.model.task)
         several = guard.label.dim() == 2
         taken = classes.names_of(guard.label.numpy() if several else guard.label.clamp_min(0).numpy())
         known: dict[str, tuple[Any, int]] = {

@@ -16,6 +16,7 @@ from halflabel.data.labels import Classes
 from halflabel.decision import Decision
 from halflabel.equations import probabilities
 from halflabel.methods import find
+from halflabel.model.bag import Bag, restore_bag
 from halflabel.model.encoder import Encoder, restore_encoder
 from halflabel.model.network import Frozen, Network
 from halflabel.model.vectors import Progress, encode
@@ -26,13 +27,14 @@ from halflabel.types import BadInput, Shape, Task
 FORMAT = 1
 CHUNK = 4096  # texts in memory at a time
 DECISION = "decision.json"
+NUMBERS = 2**24  # numbers that their vectors may hold: a bag of words is wide
 
 
 @dataclass(frozen=True, eq=False)
 class Fitted:
     """Encoder, network and the names of the labels; `facts` says how it came to be."""
 
-    encoder: Encoder
+    encoder: Encoder | Bag
     network: Network
     classes: Classes
     method: str
@@ -49,12 +51,13 @@ class Fitted:
         """cos(psi) or logits of each label, (N, K)."""
         self.network.eval()
         parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
-        for start in range(0, len(texts), CHUNK):
-            h = torch.from_numpy(encode(self.encoder, texts[start : start + CHUNK]))
+        chunk = max(1, min(CHUNK, NUMBERS // self.shape.width))
+        for start in range(0, len(texts), chunk):
+            h = torch.from_numpy(encode(self.encoder, texts[start : start + chunk]))
             with torch.inference_mode():
                 parts.append(self.network.classify(h.to(self._device)).scores.cpu().numpy())
             if progress:
-                progress(min(start + CHUNK, len(texts)), len(texts))
+                progress(min(start + chunk, len(texts)), len(texts))
         return np.concatenate(parts)
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -98,7 +101,7 @@ class Fitted:
         return next(self.network.head.parameters()).device
 
 
-def write_description(folder: Path, encoder: Encoder, description: dict[str, Any]) -> None:
+def write_description(folder: Path, encoder: Encoder | Bag, description: dict[str, Any]) -> None:
     """config.json, and the encoder's configuration and tokenizer in a folder of their own."""
     (folder / "encoder").mkdir(exist_ok=True)
     encoder.save(folder / "encoder")
@@ -130,9 +133,10 @@ def load(folder: str | Path) -> Fitted:
     config = read_config(folder)
     tensors = read_tensors(folder / "model.safetensors")
     inside = {name.removeprefix("encoder."): t for name, t in tensors.items() if name.startswith("encoder.")}
-    encoder = restore_encoder(folder / "encoder", inside or read_tensors(folder / "encoder.safetensors"))
-    shape = Shape(**config["shape"])
-    recipe = find(config["method"])(shape, **config["settings"])
+    method, shape = find(config["method"]), Shape(**config["shape"])
+    restore = restore_bag if method.words else restore_encoder
+    encoder = restore(folder / "encoder", inside or read_tensors(folder / "encoder.safetensors"))
+    recipe = method(shape, **config["settings"])
     objective = Objective(Frozen() if config["frozen"] else encoder, recipe)
     _load_into(objective.network, tensors, folder)
     facts = {k: v for k, v in config.items() if k not in _OWN}

@@ -19,21 +19,18 @@ from halflabel.data.augment import WordEdits
 from halflabel.data.labels import Classes
 from halflabel.decision import Decision
 from halflabel.fitted import Fitted, write_decision, write_description
-from halflabel.methods import find
+from halflabel.methods import Method, find
 from halflabel.metrics import multi_class
+from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder, load_encoder
-from halflabel.model.head import Unit
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
 from halflabel.model.vectors import VectorStore, cache_folder
 from halflabel.parts.prior import prior, sentences, unlearnable
-from halflabel.parts.pseudo import Stored
-from halflabel.parts.start import closed_form
-from halflabel.parts.words import word_counts
 from halflabel.ranking import multi_label
 from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
 from halflabel.train.loop import Outcome, Report, train
-from halflabel.train.objective import Objective, Problem
+from halflabel.train.objective import Began, Given, Objective, Problem
 from halflabel.train.pace import fitted_to_minutes
 from halflabel.train.survey import outputs
 from halflabel.types import BadInput, Corpus, Plan, Shape
@@ -69,11 +66,14 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     began = time.monotonic()
     classes, texts = columns or Classes.of(labelled.labels), fingerprint(labelled, pool, columns)
     earlier = None if folder is None else open_run(folder, settings, texts, resume)
-    encoder = load_encoder(settings.encoder, settings.plan.max_tokens)
-    prepare(encoder, settings.plan)
+    method = find(settings.method)
+    given = len(pool)
+    if method.labelled_pool and not given:
+        pool = labelled.without_labels()
+    encoder = make_encoder(method, settings, labelled.texts + pool.texts)
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
-    recipe = find(settings.method)(shape, **settings.hyper)
+    recipe = method(shape, **settings.hyper)
     objective = Objective(Frozen() if settings.plan.frozen else encoder, recipe)
     problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
     if earlier:
@@ -83,7 +83,7 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     hard = unlearnable(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
         "encoder": settings.encoder, "plan": plan.to_json(), "seed": settings.seed, "versions": versions(),
-        "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": texts},
+        "texts": {"labelled": len(labelled), "unlabelled": given, "fingerprint": texts},
         "matrix": columns is not None, "hard_labels": hard}
     model = Fitted(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
     judge = make_judge(model, dev, objective, problem) if dev is not None else None
@@ -103,7 +103,17 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     return Trained(model, outcome)
 
 
-def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
+def make_encoder(method: Method, settings: Settings, texts: list[str]) -> Encoder | Bag:
+    """The encoder that was named, or for a method of words the bag of their own."""
+    if method.words:
+        return Bag.fit(texts, int(settings.hyper.get("vocabulary", method.defaults["vocabulary"])),
+                       tf_idf=method.words == "tf-idf")
+    encoder = load_encoder(settings.encoder, settings.plan.max_tokens, method.depths)
+    prepare(encoder, settings.plan)
+    return encoder
+
+
+def make_problem(encoder: Encoder | Bag, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
                  settings: Settings, report: Report = lambda line: None, truth: list[Any] | None = None) -> Problem:
     """Token ids or frozen vectors of all texts, labelled first, in as many views as the method wants."""
     plan, method = settings.plan, objective.method
@@ -112,28 +122,18 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
     views = [labelled.texts + pool.texts]
     if method.strong_views and len(pool):
         views += [labelled.texts + view for view in strong_views(pool, classes.names, settings.seed)]
-    store = VectorStore(cache_folder() / "vectors", encoder)
 
     def vectors(texts: list[str]) -> np.ndarray:
+        assert isinstance(encoder, Encoder), "a bag of words is not kept as vectors"
+        store = VectorStore(cache_folder() / "vectors", encoder)
         return store(texts, lambda done, total: report({"encoded": done, "texts": total}))
 
-    if method.closed_form:
-        begin(objective, vectors(views[0]), views[0], y, settings.seed)
+    given = Given(views[0], y, encoder, lambda: vectors(views[0]), settings.seed)
+    began = method.start(given) if method.start is not None else Began()
     source: Source = (VectorSource([torch.from_numpy(vectors(view)) for view in views]) if plan.frozen
                       else TokenSource(encoder, views, drop=plan.token_drop))
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
-    return Problem(source, y, len(pool), len(views), known, labelled.task)
-
-
-def begin(objective: Objective, vectors: np.ndarray, texts: list[str], y: torch.Tensor, seed: int) -> None:
-    """Puts the closed-form rule into the head and its soft labels into the table."""
-    x = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
-    x = x.astype(np.float64)
-    words = word_counts(texts)
-    start = closed_form(x[: len(y)], y.argmax(dim=1).numpy(), x[len(y) :], words, y.shape[1], seed=seed)
-    assert isinstance(objective.network.head, Unit) and isinstance(objective.pseudo, Stored)
-    objective.network.head.set(torch.from_numpy(start.rule.weight), torch.from_numpy(start.rule.bias))
-    objective.pseudo.begin(torch.from_numpy(start.soft), start.alpha, words)
+    return Problem(source, y, len(pool), len(views), known, labelled.task, began)
 
 
 def prepare(encoder: Encoder, plan: Plan) -> None:
@@ -172,11 +172,11 @@ def make_decision(model: Fitted, dev: Corpus | None, objective: Objective, probl
     """The decision of a trained model, fitted on scores of the pool; without one, of dev or labelled texts."""
     if problem.unlabelled:
         rows = np.sort(np.random.default_rng([seed, 6]).permutation(problem.unlabelled)[: plan.survey])
-        scores = outputs(objective, problem.source, problem.labelled + rows)[2].numpy()
+        scores = outputs(objective, problem.source, problem.labelled + rows)[1].numpy()
         return fit_decision(scores, objective, problem, f"{len(rows)} unlabelled texts")
     if dev is not None:
         return fit_decision(model.scores(dev.texts), objective, problem, f"{len(dev)} dev texts")
-    scores = outputs(objective, problem.source, np.arange(problem.labelled))[2].numpy()
+    scores = outputs(objective, problem.source, np.arange(problem.labelled))[1].numpy()
     return fit_decision(scores, objective, problem, f"{problem.labelled} labelled texts")
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from conftest import tiny_texts
-from halflabel import TextClassifier
-from halflabel.methods import METHODS
+from halflabel import BadInput, TextClassifier
+from halflabel.methods import METHODS, find
 from halflabel.train import loop
 from halflabel.train.checkpoint import Keeper
 
@@ -20,7 +20,8 @@ SHORT = {"epochs": 3, "epoch_steps": 6, "warmup": 4, "labelled_batch": 4, "unlab
 
 
 def classifier(method: str, plan: str, encoder: str, **changes: object) -> TextClassifier:
-    return TextClassifier(method, encoder, plan, settings=SHORT | changes, minutes=None if plan == "frozen" else 5.0)
+    settings = {} if find(method).closed else SHORT | changes
+    return TextClassifier(method, encoder, plan, settings=settings, minutes=None if plan == "frozen" else 5.0)
 
 
 @pytest.fixture(params=["frozen", "laptop"])
@@ -111,6 +112,8 @@ class TestContract:
         pool, _ = tiny_texts(8, seed=1)
         whole = classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool, folder=tmp_path / "whole")
         monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
+        if find(method).closed:  # no steps: it dies when all is fitted and the model is about to be written
+            monkeypatch.setattr(Keeper, "model", dying)
         monkeypatch.setattr(Keeper, "checkpoint", dying_after(Keeper.checkpoint, steps=11))
         with pytest.raises(Killed):
             classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool, folder=tmp_path / "killed")
@@ -131,8 +134,30 @@ class TestContract:
         assert len(clf.predict(texts)) == 9 and clf.labeled_iter_.tolist() == [0] * 9
 
 
+    @pytest.mark.parametrize(("texts", "labels", "words"), [
+        (["a b", "c d"], ["x", "x"], "only one label"), (["a b", "c d"], ["x"], "2 texts and 1 labels"),
+        (["a b", 3], ["x", "y"], "text 2 is int"), (["a b", "c d"], [None, None], "no label at all"),
+    ])
+    def test_bad_texts_are_named_before_anything_is_written(
+            self, method: str, texts: list, labels: list, words: str, tiny_encoder: str, tmp_path: Path) -> None:
+        with pytest.raises(BadInput, match=words):
+            classifier(method, "frozen", tiny_encoder).fit(texts, labels, folder=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    def test_every_setting_has_its_limits(self, method: str, tiny_encoder: str, tmp_path: Path) -> None:
+        for name in [*find(method).defaults, "zeal"]:
+            clf = TextClassifier(method, tiny_encoder, "frozen", settings={name: -7})
+            with pytest.raises(BadInput, match=f"{name}=-7" if name != "zeal" else "'zeal' is no setting"):
+                clf.fit(["a b", "c d"], ["x", "y"], folder=tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+
 class Killed(Exception):
     """Stands for SIGKILL at a given step."""
+
+
+def dying(self: Keeper, tensors: dict) -> None:
+    raise Killed
 
 
 def dying_after(checkpoint, steps: int):

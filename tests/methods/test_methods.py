@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from halflabel.methods import METHODS, find
@@ -14,6 +16,7 @@ from halflabel.methods.angular import (
     without_regularization,
     without_unlabelled,
 )
+from halflabel.methods.registry import CHOICES, RANGES
 from halflabel.model.angles import Balanced, Unbalanced
 from halflabel.model.head import Cosine, Linear
 from halflabel.parts.losses import cross_entropy
@@ -21,6 +24,7 @@ from halflabel.parts.penalty import Entropy, NoPenalty
 from halflabel.parts.pseudo import NoPseudo, SelfAdaptive, Sharpen
 from halflabel.types import BadInput, Shape
 
+ROOT = Path(__file__).parent.parent.parent
 SHAPE = Shape(labels=4, width=16, labelled=8, unlabelled=20)
 
 
@@ -63,7 +67,9 @@ def test_classifier_has_128_units_and_no_bias_in_its_last_layer() -> None:
 def test_every_method_says_what_it_is(name: str) -> None:
     method = find(name)
     assert method.name == name and method.summary.endswith((".", ".)", '".', "(Sec. III-C)."))
-    assert set(method.defaults) <= set(__import__("halflabel.methods.registry", fromlist=["RANGES"]).RANGES)
+    assert set(method.defaults) <= {*RANGES, *CHOICES}
+    method.check(method.defaults)
+    assert (ROOT / "src" / method.file).is_file() and method.paper
 
 
 def test_unknown_names_and_values_out_of_range_are_refused() -> None:
@@ -71,3 +77,22 @@ def test_unknown_names_and_values_out_of_range_are_refused() -> None:
         find("nope")
     with pytest.raises(BadInput, match="T=0 is out of range for bdd-s"):
         find("bdd-s")(SHAPE, T=0)
+    with pytest.raises(BadInput, match="anneal=often is not known to uda; give one of linear, exp, log, none"):
+        find("uda")(SHAPE, anneal="often")
+    with pytest.raises(BadInput, match="rounds=2.5 is out of range for nb-em; give a whole number"):
+        find("nb-em")(SHAPE, rounds=2.5)
+
+
+def test_the_defaults_of_the_baselines() -> None:
+    wanted = {
+        "vat": {"eps": 5.0, "alpha": 1.0, "xi": 0.1}, "uda": {"anneal": "linear", "T": 1.0, "cutoff": 0.0},
+        "freematch": {"momentum": 0.999, "lambda2": 0.001}, "fixmatch": {"cutoff": 0.95}, "nb-em": {"smooth": 1.0},
+        "softmatch": {"momentum": 0.999, "sigmas": 2.0}, "vampire": {"states": 81, "embedding": 50, "patience": 5},
+        "metaexpert": {"cutoff": 0.95, "tau2": 2.0, "tau3": 4.0, "beta": 0.99},
+    }
+    assert {name: {key: find(name).defaults[key] for key in values} for name, values in wanted.items()} == wanted
+
+
+def test_without_a_pool_uda_is_cross_entropy_on_all_labelled_texts() -> None:
+    assert find("uda")(SHAPE).release is not None
+    assert find("uda")(Shape(labels=4, width=16, labelled=8, unlabelled=0)).release is None

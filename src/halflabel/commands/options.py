@@ -61,6 +61,7 @@ Resume = Annotated[bool, option("--resume", help="Go on with the run in --out.")
 ForceRun = Annotated[bool, option("--force", help="Replace an earlier run in --out.")]
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
 Json = Annotated[bool, option("--json", help="Print one JSON value and nothing else on standard output.")]
+Markdown = Annotated[bool, option("--markdown", help="Print the page of the documentation.")]
 CheckpointSeconds = Annotated[float | None, option(hidden=True, min=0.0)]
 Config = Annotated[Path | None, option(
     "--config", metavar="FILE", envvar="HALFLABEL_CONFIG", is_eager=True, callback=config.use,

@@ -98,12 +98,15 @@ def number(value: str) -> int | float | str:
 def make_estimator(choices: dict[str, Any], texts: Texts) -> TextClassifier:
     """The classifier that the options ask for, its choices checked before an encoder is loaded."""
     from halflabel.classifier import TextClassifier
+    from halflabel.methods import find
 
     estimator = TextClassifier(**{name: value for name, value in choices.items() if value not in (None, {})})
     try:
-        estimator.chosen_settings(texts.labelled.task)
+        chosen = find(estimator.chosen_settings(texts.labelled.task).method)
     except WrongTask as error:
         raise BadInput(f"{texts.labelled.source}: {error}") from None
+    if chosen.words and estimator.encoder:
+        console.note(f"{chosen.name} learns on {chosen.runs_on}: --encoder {estimator.encoder} is not used")
     return estimator
 
 

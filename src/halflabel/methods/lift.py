@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import torch
+
 from halflabel.methods.registry import method
 from halflabel.model.head import Unit
 from halflabel.parts.losses import cross_entropy
 from halflabel.parts.pseudo import Stored
+from halflabel.parts.start import closed_form
 from halflabel.parts.weight import constant
-from halflabel.train.objective import SelfTraining
+from halflabel.parts.words import word_counts
+from halflabel.train.objective import Began, Given, SelfTraining
 from halflabel.types import Shape
 
 
@@ -18,7 +22,17 @@ from halflabel.types import Shape
 })
 def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on the soft labels they give."""
+    head, pseudo = Unit(shape), Stored(shape, power)
     return SelfTraining(
-        head=Unit(shape), loss=cross_entropy, pseudo=Stored(shape, power), weight=constant(lambda1),
-        closed_form=True, averaged_teacher=True,
+        head=head, loss=cross_entropy, pseudo=pseudo, weight=constant(lambda1),
+        start=lambda given: begin(head, pseudo, given), closed_form=True, averaged_teacher=True,
     )
+
+
+def begin(head: Unit, pseudo: Stored, given: Given) -> Began:
+    """Puts the closed-form rule into the head and its soft labels into the table."""
+    x, y, words = given.unit(), given.columns, word_counts(given.texts)
+    start = closed_form(x[: len(y)], y, x[len(y) :], words, given.y.shape[1], seed=given.seed)
+    head.set(torch.from_numpy(start.rule.weight), torch.from_numpy(start.rule.bias))
+    pseudo.begin(torch.from_numpy(start.soft), start.alpha, words)
+    return Began()

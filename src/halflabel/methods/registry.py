@@ -4,19 +4,31 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 from halflabel.train.objective import SelfTraining
-from halflabel.types import BadInput, Shape, Task
+from halflabel.types import BadInput, Plan, Shape, Task
 
 # What a hyper-parameter may be, by name: the same letter means the same thing in every method.
 RANGES: dict[str, tuple[float, float]] = {
     "s": (1e-6, 1e3), "m": (0.0, 2.0), "T": (1e-3, 1.0), "memory": (0.0, 0.999999), "momentum": (0.0, 0.999999),
     "lambda1": (0.0, 1e6), "lambda2": (0.0, 1e6), "shrink": (0.0, 1e6),
-    "lambda3": (0.0, 1e6), "tau": (1e-6, 1e6), "power": (1.0, 1e3),
+    "lambda3": (0.0, 1e6), "tau": (1e-6, 1e6),
+    "power": (1.0, 1e3), "cutoff": (0.0, 1.0), "sigmas": (1e-3, 1e3), "eps": (0.0, 1e6), "xi": (1e-9, 1e6),
+    "alpha": (0.0, 1e6), "share": (0.0, 1e3), "smooth": (1e-9, 1e6), "rounds": (0, 1e6), "still": (0.0, 1.0),
+    "vocabulary": (1, 1e7), "states": (2, 1e5), "embedding": (1, 1e5), "reading": (0.0, 1.0), "patience": (1, 1e6),
+    "C": (1e-9, 1e9), "threshold": (0.0, 0.999999), "relax": (1e-6, 0.999999), "neighbours": (1, 1e6),
+    "gamma": (1e-9, 1e6), "tau2": (0.0, 1e3), "tau3": (0.0, 1e3), "apart": (0.0, 1.0), "beta": (0.0, 0.999999),
 }
+# The words that a setting may be.
+CHOICES: dict[str, tuple[str, ...]] = {
+    "anneal": ("linear", "exp", "log", "none"), "count_unused": ("yes", "no"), "kernel": ("knn", "rbf"),
+    "follow": ("paper", "code"),
+}
+Words = Literal["", "counts", "tf-idf"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +40,10 @@ class Method:
     paper: str
     build: Callable[..., SelfTraining]
     plans: Mapping[str, Mapping[str, Any]]  # what the method changes in a plan
+    words: Words = ""  # learns on bags of words, counted or weighted, instead of an encoder's vectors
+    depths: int = 1  # layers of the encoder that it looks at
+    closed: bool = False  # is fitted as a whole before the first step, and takes none
+    labelled_pool: bool = False  # without a pool, the labelled texts stand in for it
 
     @property
     def summary(self) -> str:
@@ -39,20 +55,44 @@ class Method:
         parameters = inspect.signature(self.build).parameters.values()
         return {p.name: p.default for p in parameters if p.kind is inspect.Parameter.KEYWORD_ONLY}
 
-    def __call__(self, shape: Shape, **settings: Any) -> SelfTraining:
+    @property
+    def runs_on(self) -> str:
+        """What it learns on, under which plans."""
+        if self.words:
+            return "bags of words, without an encoder"
+        return "frozen vectors under every plan" if self.closed else "frozen vectors or a fine-tuned encoder"
+
+    @property
+    def file(self) -> str:
+        """Where the method stands, from the package on."""
+        path = Path(inspect.getfile(self.build))
+        return "/".join(path.parts[path.parts.index("halflabel", -3) :])
+
+    def check(self, settings: Mapping[str, Any]) -> None:
+        """Refuses a value that is out of its range."""
         for name, value in settings.items():
-            check(self.name, name, value)
+            check(self.name, name, value, self.defaults[name])
+
+    def fitted_plan(self, plan: Plan) -> Plan:
+        """The plan as far as the method can follow it: a bag has no vectors to freeze, a closed form no steps."""
+        if self.closed:
+            plan = replace(plan, frozen=True, epochs=0, warmup=0)
+        return replace(plan, frozen=False) if self.words else plan
+
+    def __call__(self, shape: Shape, **settings: Any) -> SelfTraining:
+        self.check(settings)
         return self.build(shape, **settings)
 
 
 METHODS: dict[str, Method] = {}
 
 
-def method(name: str, *, task: Task, paper: str,
-           plans: Mapping[str, Mapping[str, Any]] = MappingProxyType({})) -> Callable[..., Any]:
+def method(name: str, *, task: Task, paper: str, plans: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+           words: Words = "", depths: int = 1, closed: bool = False,
+           labelled_pool: bool = False) -> Callable[..., Any]:
     """Registers a function as a method."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
-        METHODS[name] = Method(name, task, paper, build, plans)
+        METHODS[name] = Method(name, task, paper, build, plans, words, depths, closed, labelled_pool)
         return build
     return register
 
@@ -64,8 +104,15 @@ def find(name: str) -> Method:
     return METHODS[name]
 
 
-def check(method_name: str, name: str, value: Any) -> None:
-    """Refuses a value that is out of its range."""
+def check(method_name: str, name: str, value: Any, default: Any) -> None:
+    """Refuses a word that is not among the choices, or a number that is out of its range."""
+    if name in CHOICES:
+        if value not in CHOICES[name]:
+            raise BadInput(f"{name}={value} is not known to {method_name}; give one of {', '.join(CHOICES[name])}.")
+        return
     low, high = RANGES[name]
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not low <= value <= high:
-        raise BadInput(f"{name}={value} is out of range for {method_name}; give a number from {low:g} to {high:g}.")
+    number = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high
+    whole = isinstance(default, int)
+    if not number or (whole and value != int(value)):
+        kind = "whole number" if whole else "number"
+        raise BadInput(f"{name}={value} is out of range for {method_name}; give a {kind} from {low:g} to {high:g}.")

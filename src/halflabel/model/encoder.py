@@ -21,25 +21,48 @@ POOLINGS = ("mean", "cls", "max")
 
 
 class Encoder(nn.Module):
-    """Tokens to one vector per text, (N, T) -> (N, H), pooled over real tokens only."""
+    """Tokens to one vector per text, (N, T) -> (N, H), pooled over real tokens only.
 
-    def __init__(self, body: Any, tokenizer: Any, *, pooling: str = "mean", max_tokens: int = 256) -> None:
+    With `depths` above 1 the states of that many evenly spaced layers are pooled and put side by side, last one last.
+    """
+
+    def __init__(self, body: Any, tokenizer: Any, *, pooling: str = "mean", max_tokens: int = 256,
+                 depths: int = 1) -> None:
         super().__init__()
         if getattr(body, "pooler", None) is not None:
             body.pooler = None  # a dense layer on [CLS] that nothing here reads
         self.body: Any = body
         self.tokenizer = tokenizer
         self.pooling = pooling
+        self.depths = depths
         limit = getattr(body.config, "max_position_embeddings", max_tokens)
         self.max_tokens = min(max_tokens, limit)
 
     @property
     def width(self) -> int:
-        return int(self.body.config.hidden_size)
+        return self.depths * int(self.body.config.hidden_size)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        states = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
-        return pool(states.float(), mask, self.pooling)
+        return self._pooled(mask, input_ids=ids)
+
+    def from_embeddings(self, e: Tensor, mask: Tensor) -> Tensor:
+        """The same for word embeddings (N, T, H) that stand where token ids would, (N, H)."""
+        return self._pooled(mask, inputs_embeds=e)
+
+    def embeddings(self, ids: Tensor) -> Tensor:
+        """Word embeddings before positions are added, (N, T) -> (N, T, H)."""
+        found: Tensor = self.body.get_input_embeddings()(ids)
+        return found
+
+    def _pooled(self, mask: Tensor, **inputs: Tensor) -> Tensor:
+        if self.depths == 1:
+            states = [self.body(attention_mask=mask, **inputs).last_hidden_state]
+        else:
+            seen = self.body(attention_mask=mask, output_hidden_states=True, **inputs)
+            layers = len(seen.hidden_states) - 1
+            states = [seen.hidden_states[-(-layers * j // self.depths)] for j in range(1, self.depths)]
+            states.append(seen.last_hidden_state)
+        return torch.cat([pool(state.float(), mask, self.pooling) for state in states], dim=1)
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, cut at `max_tokens`, special tokens included."""
@@ -67,7 +90,8 @@ class Encoder(nn.Module):
 
     def fingerprint(self) -> str:
         """A hash of what decides a text's vector: weights, pooling and length limit."""
-        digest = hashlib.blake2b(f"{self.pooling} {self.max_tokens}".encode(), digest_size=16)
+        depths = f" {self.depths}" if self.depths > 1 else ""
+        digest = hashlib.blake2b(f"{self.pooling} {self.max_tokens}{depths}".encode(), digest_size=16)
         for name, tensor in sorted(self.body.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
@@ -77,7 +101,7 @@ class Encoder(nn.Module):
         """Writes all but the weights: they live in the model's own file."""
         self.body.config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
-        settings = {"pooling": self.pooling, "max_tokens": self.max_tokens}
+        settings = {"pooling": self.pooling, "max_tokens": self.max_tokens, "depths": self.depths}
         (folder / "pooling.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
@@ -91,7 +115,7 @@ def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
     return (states * real).sum(dim=1) / real.sum(dim=1).clamp_min(1.0)
 
 
-def load_encoder(name: str, max_tokens: int = 256) -> Encoder:
+def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
     """Loads `minilm`, a folder, or a name on the Hugging Face hub."""
     from transformers import AutoModel
 
@@ -107,7 +131,7 @@ def load_encoder(name: str, max_tokens: int = 256) -> Encoder:
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"The encoder '{name}' could not be loaded ({reason}); give the name of a model on the "
                        "Hugging Face hub that can be reached, or a folder that holds one.") from error
-    return Encoder(body, tokenizer, pooling=_pooling(source), max_tokens=max_tokens)
+    return Encoder(body, tokenizer, pooling=_pooling(source), max_tokens=max_tokens, depths=depths)
 
 
 def restore_encoder(folder: Path, weights: dict[str, Tensor]) -> Encoder:

@@ -12,7 +12,14 @@ from halflabel.types import Shape
 WIDTH = 128  # Sec. IV-A: hidden size of the classifier
 
 
-class Cosine(nn.Module):
+class Head(nn.Module):
+    """From pooled vectors (N, H) to features (N, D), and by `forward` from those to scores (N, K)."""
+
+    def features(self, h: Tensor) -> Tensor:
+        raise AssertionError("every head says what its features are")
+
+
+class Cosine(Head):
     """f = tanh(A h), scored by its cosine with the weight vector of each label; no bias."""
 
     def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
@@ -29,7 +36,7 @@ class Cosine(nn.Module):
         return cosines(f, self.weight)
 
 
-class Linear(nn.Module):
+class Linear(Head):
     """f = tanh(A h), then plain logits."""
 
     def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
@@ -47,7 +54,7 @@ class Linear(nn.Module):
         return logits
 
 
-class Unit(nn.Module):
+class Unit(Head):
     """Plain logits of the vector scaled to unit length: the form that a closed-form start gives."""
 
     def __init__(self, shape: Shape) -> None:
@@ -68,6 +75,3 @@ class Unit(nn.Module):
         """Takes over a linear rule, logits = f W + b, W (H, K), b (K,)."""
         self.output.weight.copy_(weight.T)
         self.output.bias.copy_(bias)
-
-
-Head = Cosine | Linear | Unit

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel.model.angles import Angles
+from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder
 from halflabel.model.head import Head
 
@@ -31,7 +32,7 @@ class Frozen(nn.Module):
 class Network(nn.Module):
     """Scores for a batch of inputs; angles and everything after them stay in fp32."""
 
-    def __init__(self, encoder: Encoder | Frozen, head: Head, angles: Angles) -> None:
+    def __init__(self, encoder: Encoder | Bag | Frozen, head: Head, angles: Angles) -> None:
         super().__init__()
         self.encoder, self.head, self.angles = encoder, head, angles
 

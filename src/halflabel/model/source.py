@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder
 
 Noise = np.random.Generator | None
@@ -27,7 +28,7 @@ class Source(Protocol):
 class TokenSource:
     """Padded token ids and mask, (N, T) each; in training a share of the tokens is dropped."""
 
-    def __init__(self, encoder: Encoder, views: Sequence[Sequence[str]], *, drop: float = 0.0) -> None:
+    def __init__(self, encoder: Encoder | Bag, views: Sequence[Sequence[str]], *, drop: float = 0.0) -> None:
         self.tokens = [encoder.tokens(texts) for texts in views]
         self.lengths = np.array([len(ids) for ids in self.tokens[0]], dtype=np.int64)
         self.encoder, self.drop = encoder, drop
@@ -55,7 +56,7 @@ class VectorSource:
         return (self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))],)
 
 
-def padded(ids: Sequence[np.ndarray], encoder: Encoder) -> tuple[Tensor, Tensor]:
+def padded(ids: Sequence[np.ndarray], encoder: Encoder | Bag) -> tuple[Tensor, Tensor]:
     """Token ids and mask as rectangles, (N, T) each; T is a multiple of 8, since kernels are made for each shape."""
     longest = max([1, *map(len, ids)])
     width = max(longest, min(-(-longest // 8) * 8, encoder.max_tokens))

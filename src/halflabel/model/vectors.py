@@ -13,6 +13,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder
 from halflabel.model.network import half_precision
 from halflabel.model.source import padded
@@ -23,7 +24,7 @@ BATCH = 32  # small batches of similar length are fastest on a CPU
 Progress = Callable[[int, int], None]
 
 
-def encode(encoder: Encoder, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+def encode(encoder: Encoder | Bag, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
     """Vectors of texts, (N, H) float32, in batches of similar length."""
     tokens = encoder.tokens(texts)
     vectors = np.empty((len(texts), encoder.width), dtype=np.float32)

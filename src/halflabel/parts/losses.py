@@ -7,7 +7,7 @@ from collections.abc import Callable
 from torch import Tensor
 from torch.nn import functional
 
-from halflabel.equations import am_loss
+from halflabel.equations import am_loss, entropy
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 
@@ -25,3 +25,8 @@ def binary_cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
     """Softmax cross-entropy with hard or soft targets."""
     return -(y.detach() * functional.log_softmax(logits, dim=1)).sum(dim=1)
+
+
+def divergence(logits: Tensor, y: Tensor) -> Tensor:
+    """KL(y | softmax): cross-entropy less the targets' own entropy, which is 0 for hard ones."""
+    return cross_entropy(logits, y) - entropy(y.detach())

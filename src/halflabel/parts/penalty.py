@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import normalize
@@ -14,13 +16,15 @@ from halflabel.equations import (
     probabilities,
     singular_value_threshold,
 )
+from halflabel.parts.pseudo import Target
 from halflabel.types import Shape
 
 
 class Penalty(nn.Module):
     """Nothing is added, and nothing happens between epochs; other penalties say what does."""
 
-    def forward(self, scores: Tensor, head: nn.Module) -> Tensor:
+    def forward(self, scores: Tensor, head: nn.Module, target: Target | None = None) -> Tensor:
+        """Of a step's scores (N, K), the last ones belong to `target`, if there is one."""
         return scores.new_zeros(())
 
     def refresh(self, head: nn.Module) -> None:
@@ -42,8 +46,34 @@ class Entropy(Penalty):
         super().__init__()
         self.lambda2 = lambda2
 
-    def forward(self, scores: Tensor, head: nn.Module) -> Tensor:
+    def forward(self, scores: Tensor, head: nn.Module, target: Target | None = None) -> Tensor:
         return self.lambda2 * entropy(probabilities(scores)).mean()
+
+
+class Fairness(Penalty):
+    """FreeMatch's fairness: lambda2 sum_k wanted_k log given_k, where accepted texts are.
+
+    `wanted` are the class shares that the pool has had so far, each over how often its class was the first choice;
+    `given` is the same of the accepted texts of this step. Minus a cross-entropy: lowering it spreads predictions.
+    """
+
+    def __init__(self, lambda2: float, wanted: Callable[[], Tensor]) -> None:
+        super().__init__()
+        self.lambda2, self.wanted = lambda2, wanted
+
+    def forward(self, scores: Tensor, head: nn.Module, target: Target | None = None) -> Tensor:
+        if target is None or not bool((target.weight > 0).any()):
+            return scores.new_zeros(())
+        p = probabilities(scores[-len(target.y) :][target.weight > 0])
+        chosen = torch.bincount(p.argmax(dim=1), minlength=p.shape[1]).to(p.dtype) / len(p)
+        given = evened(p.mean(dim=0), chosen)
+        return self.lambda2 * (self.wanted() * (given + 1e-12).log()).sum()
+
+
+def evened(share: Tensor, chosen: Tensor) -> Tensor:
+    """Class shares (K,) over how often each class was the first choice (K,), summing to one; never chosen: 0."""
+    ratio = torch.where(chosen > 0, share / chosen.clamp_min(torch.finfo(chosen.dtype).tiny), 0.0)
+    return ratio / ratio.sum()
 
 
 class LowRank(Penalty):
@@ -64,7 +94,7 @@ class LowRank(Penalty):
     dual: Tensor
     begun: Tensor
 
-    def forward(self, scores: Tensor, head: nn.Module) -> Tensor:
+    def forward(self, scores: Tensor, head: nn.Module, target: Target | None = None) -> Tensor:
         return self.begun * lagrangian_penalty(_weight(head), self.twin, self.dual, self.tau)
 
     @torch.no_grad()

@@ -27,6 +27,7 @@ class Labeller(nn.Module):
     """Labels texts by the probabilities of the model as it stands."""
 
     uses_pool = True
+    gives_labels = True  # whether there are labels that could collapse to few classes
     trains_on_survey = False  # whether an epoch learns only from the rows that were looked at
 
     def meet(self, y: Tensor) -> None:
@@ -61,15 +62,31 @@ class NoPseudo(Labeller):
         return Target(p, p.new_zeros(len(p)))
 
 
-class Sharpen(Labeller):
-    """Soft labels at temperature T (Eq. 9); every text counts in full."""
+class Heard(Labeller):
+    """Unlabelled texts take part in a step, but get no labels."""
 
-    def __init__(self, T: float) -> None:
+    gives_labels = False
+
+    def __init__(self, shape: Shape) -> None:
         super().__init__()
-        self.T = T
+        self.labels = shape.labels
 
     def label(self, p: Tensor) -> Target:
-        return Target(sharpen(p, self.T), p.new_ones(len(p)))
+        return Target(p, p.new_zeros(len(p)))
+
+    def forward(self, rows: Tensor, ask: Callable[[], Tensor]) -> Target:
+        return Target(torch.zeros(len(rows), self.labels), torch.zeros(len(rows)))
+
+
+class Sharpen(Labeller):
+    """Soft labels at temperature T (Eq. 9); every text counts in full if its confidence passes the cutoff."""
+
+    def __init__(self, T: float, cutoff: float = 0.0) -> None:
+        super().__init__()
+        self.T, self.cutoff = T, cutoff
+
+    def label(self, p: Tensor) -> Target:
+        return Target(sharpen(p, self.T), (p.amax(dim=1) > self.cutoff).to(p.dtype))
 
 
 class SelfAdaptive(Labeller):
@@ -96,8 +113,7 @@ class SelfAdaptive(Labeller):
 
     def label(self, p: Tensor) -> Target:
         confidence, label = p.max(dim=1)
-        y = functional.one_hot(label, p.shape[1]).to(p.dtype)
-        return Target(y, (confidence >= self.thresholds()[label]).to(p.dtype))
+        return Target(hard(p), (confidence >= self.thresholds()[label]).to(p.dtype))
 
 
 class Stored(Labeller):
@@ -149,6 +165,11 @@ class Stored(Labeller):
 
     def forward(self, rows: Tensor, ask: Callable[[], Tensor]) -> Target:
         return Target(self.table[rows], self.weight[rows])
+
+
+def hard(p: Tensor) -> Tensor:
+    """One-hot labels of the likeliest classes, (N, K)."""
+    return functional.one_hot(p.argmax(dim=1), p.shape[1]).to(p.dtype)
 
 
 def above_chance(p: Tensor) -> Tensor:

@@ -133,12 +133,16 @@ def logistic(x: Array, y: Columns, pool: Array, labels: int) -> Rule:
     """Logistic regression on the labelled texts; a class without any gets no weight."""
     from sklearn.linear_model import LogisticRegression
 
-    model = LogisticRegression(C=10.0, max_iter=300).fit(x, y)
+    return as_rule(LogisticRegression(C=10.0, max_iter=300).fit(x, y), labels)
+
+
+def as_rule(model: Any, labels: int) -> Rule:
+    """A linear model of scikit-learn, fitted to columns, as a rule for all labels."""
     coefficients, intercept = model.coef_, model.intercept_
     if len(model.classes_) == 2:
         coefficients = np.stack([-coefficients[0] / 2, coefficients[0] / 2])
         intercept = np.array([-intercept[0] / 2, intercept[0] / 2])
-    weight, bias = np.zeros((x.shape[1], labels)), np.full(labels, intercept.min() - 10.0)
+    weight, bias = np.zeros((coefficients.shape[1], labels)), np.full(labels, intercept.min() - 10.0)
     weight[:, model.classes_], bias[model.classes_] = coefficients.T, intercept
     return Rule(weight, bias)
 

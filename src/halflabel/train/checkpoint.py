@@ -8,7 +8,7 @@ import shutil
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
@@ -71,6 +71,16 @@ def read_tensors(file: Path) -> State:
         return load_file(file)
     except (OSError, SafetensorError) as error:
         raise BadInput(f"{file} is not a whole safetensors file ({error}); train or copy it again.") from error
+
+
+class Kept(Protocol):
+    """Where a run is kept: `Keeper` on disk, `Memory` nowhere."""
+
+    def log(self, line: dict[str, Any]) -> None: ...
+    def checkpoint(self, step: int, tensors: State, notes: dict[str, Any]) -> None: ...
+    def latest(self) -> tuple[State, dict[str, Any]] | None: ...
+    def model(self, tensors: State) -> None: ...
+    def finish(self) -> None: ...
 
 
 class Keeper:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import nn
 
 from halflabel.data.batches import Batches
 from halflabel.parts.prior import prior
-from halflabel.train.checkpoint import State
+from halflabel.train.checkpoint import Kept, State
 from halflabel.train.ema import Average
 from halflabel.train.guard import Guard, snapshot
 from halflabel.train.interrupt import Interrupted, stop_requested
@@ -25,16 +25,6 @@ from halflabel.types import Plan
 
 Report = Callable[[dict[str, Any]], None]
 CHECKPOINT_SECONDS = 60.0
-
-
-class Kept(Protocol):
-    """Where a run is kept: `Keeper` on disk, `Memory` nowhere."""
-
-    def log(self, line: dict[str, Any]) -> None: ...
-    def checkpoint(self, step: int, tensors: State, notes: dict[str, Any]) -> None: ...
-    def latest(self) -> tuple[State, dict[str, Any]] | None: ...
-    def model(self, tensors: State) -> None: ...
-    def finish(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -53,6 +43,8 @@ def train(objective: Objective, problem: Problem, plan: Plan, *, seed: int, keep
     run = Run(objective, problem, plan, seed)
     if (kept := keeper.latest()) is not None:
         run.load(*kept)
+    else:
+        run.begin(keeper, report)
     saved = time.monotonic()
     with stop_requested() as stop:
         while run.step < plan.steps:
@@ -89,6 +81,16 @@ class Run:
         self.warming = Batches(first, plan.warmup_batch or plan.labelled_batch, seed=seed, stream=1)
         self.labelled = Batches(first, plan.labelled_batch, seed=seed, stream=1)
         self.unlabelled = Batches(rest, size, seed=seed, stream=2)
+
+    def begin(self, keeper: Kept, report: Report) -> None:
+        """Notes what the method's start came to."""
+        lines, label, since = self.problem.began
+        for line in lines:
+            keeper.log({"step": 0} | line)
+            report(line)
+        if label is not None and since is not None:
+            self.guard.label.copy_(label)
+            self.guard.since.copy_(since)
 
     @property
     def at_epoch_start(self) -> bool:
@@ -131,7 +133,7 @@ class Run:
         rows = self.sample()
         seen = self.look(rows)
         if len(rows):
-            if self.step == self.plan.warmup:
+            if self.step == self.plan.warmup and self.objective.pseudo.gives_labels:
                 started = self.plan.warmup > 0 or self.objective.method.closed_form
                 self.guard.refer(seen.shares() if started else prior(self.problem.y).double().cpu().numpy())
             elif self.guard.collapsed(seen.shares()):
@@ -178,9 +180,10 @@ class Run:
         rates(self.optimizer, self.plan, self.step)
         torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
         self.objective.train()
-        labelled = self.warming if self.step < self.plan.warmup else self.labelled
-        draw = Draw(labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]))
         done = (self.step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
+        labelled = self.warming if self.step < self.plan.warmup else self.labelled
+        draw = Draw(labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]),
+                    max(0.0, done))
         step: Step = self.objective(self.problem, draw, self.objective.method.weight(done) * float(self.guard.trust))
         self.optimizer.zero_grad(set_to_none=True)
         step.loss.backward()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -11,10 +12,12 @@ from torch import Tensor, nn
 
 from halflabel.equations import probabilities
 from halflabel.model.angles import Angles, Unbalanced
+from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder
 from halflabel.model.head import Head
 from halflabel.model.network import Frozen, Network, Output
 from halflabel.model.source import Source
+from halflabel.parts.anneal import Release
 from halflabel.parts.losses import Loss
 from halflabel.parts.penalty import NoPenalty, Penalty
 from halflabel.parts.pseudo import Labeller, NoPseudo, Target
@@ -22,6 +25,34 @@ from halflabel.parts.weight import Weight, constant
 from halflabel.types import Task
 
 OUT_OF_SIGHT = -1e4  # a score at which a label that a text does not have costs nothing, as log-odds or in a softmax
+
+
+class Given(NamedTuple):
+    """What a method may look at before the first step: all texts, the labelled ones first."""
+
+    texts: list[str]
+    y: Tensor  # (N_l, K)
+    encoder: Encoder | Bag
+    vectors: Callable[[], np.ndarray]  # (N_l + N_u, H), frozen
+    seed: int
+
+    def unit(self) -> np.ndarray:
+        """Frozen vectors of length one, (N_l + N_u, H) float64."""
+        x = self.vectors()
+        return (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float64)
+
+    @property
+    def columns(self) -> np.ndarray:
+        """The label of each labelled text, (N_l,)."""
+        return self.y.argmax(dim=1).numpy()
+
+
+class Began(NamedTuple):
+    """What came of a start: lines for the log and, where it labelled the pool, labels and the round they came in."""
+
+    lines: tuple[dict[str, Any], ...] = ()
+    label: Tensor | None = None  # (N_u,) columns, -1 for none
+    since: Tensor | None = None  # (N_u,)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +65,10 @@ class SelfTraining:
     pseudo: Labeller = field(default_factory=NoPseudo)
     penalty: Penalty = field(default_factory=NoPenalty)
     weight: Weight = constant(1.0)
-    closed_form: bool = False  # begins with the rule of `parts.start` in its head and its soft labels stored
+    release: Release | None = None  # which labelled texts of a step count, if not all
+    start: Callable[[Given], Began] | None = None  # fits parts before the first step
+    closed_form: bool = False  # the start leaves a rule in the head that can be used as it is
+    rule: Rule | None = None  # what a step does, if not `Objective.plain`
     averaged_teacher: bool = False  # looks at the texts with the averaged weights, not the current ones
     strong_views: bool = False  # unlabelled texts learn on an edited view, and are labelled on the original
     logits: bool = False  # a score is the log-odds of its label by itself; else labels share one softmax
@@ -59,6 +93,7 @@ class Problem:
     views: int = 1  # how many views each text has; view 0 is the text itself
     truth: Tensor | None = None  # (N_u, K) labels of the pool, for measuring alone
     task: Task = "multi-class"
+    began: Began = Began()  # what the method's start came to
 
     @property
     def labelled(self) -> int:
@@ -77,6 +112,7 @@ class Draw(NamedTuple):
     labelled: np.ndarray
     unlabelled: np.ndarray  # counted from 0 within the pool; empty during warm-up
     rng: np.random.Generator
+    progress: float = 0.0  # how far the run is, in [0, 1]; 0 during warm-up
 
 
 class Step(NamedTuple):
@@ -88,57 +124,82 @@ class Step(NamedTuple):
     target: Target | None  # what the unlabelled rows were taken to be
 
 
+class Rule(nn.Module):
+    """A step of a method whose objective is not that of Eqs. 11 and 14; its state is part of a checkpoint."""
+
+    def forward(self, objective: Objective, problem: Problem, draw: Draw, weight: float) -> Step:
+        raise AssertionError("every rule says what a step does")
+
+
 class Objective(nn.Module):
     """Network and parts as one module: its state is all that learning changes."""
 
-    def __init__(self, encoder: Encoder | Frozen, method: SelfTraining) -> None:
+    def __init__(self, encoder: Encoder | Bag | Frozen, method: SelfTraining) -> None:
         super().__init__()
         self.network = Network(encoder, method.head, method.angles)
-        self.pseudo, self.penalty = method.pseudo, method.penalty
+        self.pseudo, self.penalty, self.rule = method.pseudo, method.penalty, method.rule
         self.method = method
 
     def forward(self, problem: Problem, draw: Draw, weight: float) -> Step:
-        known = problem.target(draw.labelled)
+        if self.rule is None:
+            return self.plain(problem, draw, weight)
+        step: Step = self.rule(self, problem, draw, weight)
+        return step
+
+    def plain(self, problem: Problem, draw: Draw, weight: float) -> Step:
+        """Labelled loss + weight * unlabelled loss + penalty."""
+        known, head = problem.target(draw.labelled), self.network.head
         if not len(draw.unlabelled):
-            scores = self._scores(problem, draw.labelled, np.zeros_like(draw.labelled), draw.rng).scores
-            loss = self._cost(scores, known)
-            return Step(loss + self.penalty(scores, self.network.head), float(loss.detach()), 0.0, None)
+            scores = self.outputs(problem, draw.labelled, rng=draw.rng).scores
+            loss = self._supervised(scores, known, draw.progress)
+            return Step(loss + self.penalty(scores, head), float(loss.detach()), 0.0, None)
 
         pool = problem.labelled + draw.unlabelled
         target = self._targets(problem, pool)
-        views = np.concatenate([np.zeros_like(draw.labelled), self._strong(problem, draw)])
-        scores = self._scores(problem, np.concatenate([draw.labelled, pool]), views, draw.rng).scores
-        labelled = self._cost(scores[: len(known.y)], known)
-        unlabelled = self._cost(scores[len(known.y) :], target)
-        loss = labelled + weight * unlabelled + self.penalty(scores, self.network.head)
+        views = np.concatenate([np.zeros_like(draw.labelled), self.strong(problem, draw)])
+        scores = self.outputs(problem, np.concatenate([draw.labelled, pool]), views, draw.rng).scores
+        labelled = self._supervised(scores[: len(known.y)], known, draw.progress)
+        unlabelled = self._each(scores[len(known.y) :], target).mean()
+        loss = labelled + weight * unlabelled + self.penalty(scores, head, target)
         return Step(loss, float(labelled.detach()), float(unlabelled.detach()), target)
 
-    def _cost(self, scores: Tensor, target: Target) -> Tensor:
-        """Mean loss of texts; a label that is masked out is put where no loss can see it."""
+    def _each(self, scores: Tensor, target: Target) -> Tensor:
+        """Loss of each text, (N,); a label that is masked out is put where no loss can see it."""
         if target.weight.dim() == 1:
-            return (target.weight * self.method.loss(scores, target.y)).mean()
-        return self.method.loss(scores.masked_fill(target.weight == 0, OUT_OF_SIGHT), target.y * target.weight).mean()
+            return target.weight * self.method.loss(scores, target.y)
+        return self.method.loss(scores.masked_fill(target.weight == 0, OUT_OF_SIGHT), target.y * target.weight)
+
+    def _supervised(self, scores: Tensor, known: Target, progress: float) -> Tensor:
+        """The mean loss of labelled texts, of those alone that are released."""
+        each, release = self._each(scores, known), self.method.release
+        return each.mean() if release is None else release(each, scores, known.y, progress)
 
     @torch.no_grad()
     def _targets(self, problem: Problem, rows: np.ndarray) -> Target:
         """Pseudo-labels from the fixed copy of the current weights (Sec. III-A), on the texts themselves."""
         def ask() -> Tensor:
-            return self.method.probabilities(self._scores(problem, rows, np.zeros_like(rows), None).scores)
+            return self.method.probabilities(self.outputs(problem, rows).scores)
 
         target: Target = self.pseudo(torch.from_numpy(rows - problem.labelled), ask)
         return target
 
-    def _strong(self, problem: Problem, draw: Draw) -> np.ndarray:
+    def strong(self, problem: Problem, draw: Draw) -> np.ndarray:
         """The view that each unlabelled text is learnt on: one of the strong ones, if the method wants them."""
         if not self.method.strong_views or problem.views < 2:
             return np.zeros_like(draw.unlabelled)
         return draw.rng.integers(1, problem.views, len(draw.unlabelled))
 
-    def _scores(self, problem: Problem, rows: np.ndarray, views: np.ndarray,
-                rng: np.random.Generator | None) -> Output:
-        device = self.device
-        output: Output = self.network(*(x.to(device) for x in problem.source(rows, views, rng)))
+    def outputs(self, problem: Problem, rows: np.ndarray, views: np.ndarray | None = None,
+                rng: np.random.Generator | None = None) -> Output:
+        """What the network says of rows, in the given views or on the texts themselves; with `rng`, under noise."""
+        output: Output = self.network(*self.inputs(problem, rows, views, rng))
         return output
+
+    def inputs(self, problem: Problem, rows: np.ndarray, views: np.ndarray | None = None,
+               rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
+        """Inputs of the network where it lives."""
+        device = self.device
+        return tuple(x.to(device) for x in problem.source(rows, np.zeros_like(rows) if views is None else views, rng))
 
     def report(self) -> dict[str, Any]:
         """What an epoch's line in the log says of the parts."""

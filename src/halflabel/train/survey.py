@@ -34,26 +34,27 @@ class Survey(NamedTuple):
 
 
 @torch.inference_mode()
-def outputs(objective: Objective, source: Source, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """h (N, H), f (N, D) and scores (N, K) of rows in eval mode, in batches of similar length."""
+def outputs(objective: Objective, source: Source, rows: np.ndarray) -> tuple[Tensor, Tensor]:
+    """f (N, D) and scores (N, K) of rows in eval mode, in batches of similar length."""
     was_training, parts = objective.training, []
     objective.eval()
     order = rows[np.argsort(-source.lengths[rows], kind="stable")]
     for start in range(0, len(order), BATCH):
         batch = order[start : start + BATCH]
         inputs = (x.to(objective.device) for x in source(batch, np.zeros_like(batch)))
-        parts.append(tuple(x.float().cpu() for x in objective.network(*inputs)))
+        seen = objective.network(*inputs)
+        parts.append((seen.f.float().cpu(), seen.scores.float().cpu()))
     objective.train(was_training)
     back = torch.from_numpy(np.argsort(np.argsort(-source.lengths[rows], kind="stable"), kind="stable"))
-    h, f, scores = (torch.cat(column)[back].clone() for column in zip(*parts, strict=True))
-    return h, f, scores
+    f, scores = (torch.cat(column)[back].clone() for column in zip(*parts, strict=True))
+    return f, scores
 
 
 @torch.no_grad()
 def survey(objective: Objective, problem: Problem, rows: np.ndarray) -> Survey:
     """Looks at every labelled text and at the given rows of the pool."""
     everything = np.concatenate([np.arange(problem.labelled), problem.labelled + rows])
-    _, f, scores = outputs(objective, problem.source, everything)
+    f, scores = outputs(objective, problem.source, everything)
     p = objective.method.probabilities(scores[problem.labelled :])
     target = objective.pseudo.label(p.to(objective.device))
     pseudo = (target.y * target.weight[:, None]).cpu()

@@ -1,0 +1,107 @@
+"""All registered multi-class methods on the same splits, on frozen vectors or fine-tuned.
+
+    python benchmarks/methods.py --data FOLDER [--sets ag_news sst5 arxiv_topics10] [--seeds 0 1 2 3 4]
+    python benchmarks/methods.py --data FOLDER --plan laptop [--methods freematch ...]
+
+Labels, pool, strong views and test texts are those of balance.py, so that vectors are shared. Only the labelled texts
+and the pool differ from seed to seed. Time is that of `fit`, with vectors already computed where a method uses them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from balance import SETS
+from halflabel import TextClassifier
+from halflabel.data.augment import WordEdits
+from halflabel.fitted import Fitted
+from halflabel.methods import METHODS, Method
+from halflabel.model.encoder import Encoder, load_encoder
+from halflabel.model.network import Frozen
+from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.plans import PLANS
+from halflabel.types import Corpus, Shape
+from protocol import Results, draw, load
+
+MULTI_CLASS = [name for name, method in METHODS.items() if method.task == "multi-class"]
+
+
+def main() -> None:
+    options = parse()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    results = Results("methods")
+    for name in options.sets:
+        train, test = (load(options.data, name, part, n) for part, n in zip(("train", "test"), SETS[name], strict=True))
+        views = dict(zip(train.texts, WordEdits.fit(train.texts, seed=0).views(train.texts, 0), strict=True))
+        for seed in options.seeds:
+            for method in options.methods:
+                if options.plan != "frozen" and (METHODS[method].closed or METHODS[method].words):
+                    continue  # the same under every plan
+                key = {"set": name, "plan": options.plan, "per_class": options.per_class,
+                       "unlabelled": options.unlabelled, "seed": seed, "method": method}
+                if not results.has(**key):
+                    if options.plan == "frozen" and not METHODS[method].words:
+                        encode(METHODS[method], train.texts + test.texts, list(views.values()))
+                    line = run(train, test, views, key)
+                    results.add(**key, **line)
+                    print(name, seed, method, round(line["accuracy"], 4), f"{line['seconds']:.1f} s",
+                          *line["notices"], flush=True)
+
+
+def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any]) -> dict[str, Any]:
+    """One run, measured on the test texts."""
+    split = draw(train, key["per_class"], key["unlabelled"], key["seed"])
+    clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"])
+    began = time.perf_counter()
+    clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts,
+            views=[(views[text],) for text in split.pool.texts])
+    seconds = time.perf_counter() - began
+    predicted = clf.classes_[scores(clf.model_, test.texts).argmax(axis=1)]
+    return {"accuracy": float(np.mean(predicted == np.array(test.labels))), "seconds": seconds, "n_test": len(test),
+            "labels": len(clf.classes_), "notices": clf.notices_}
+
+
+@cache
+def store(depths: int) -> VectorStore:
+    plan = PLANS["frozen"]
+    return VectorStore(cache_folder() / "vectors", load_encoder(plan.encoder, plan.max_tokens, depths))
+
+
+def encode(method: Method, texts: list[str], views: list[str]) -> None:
+    """Computes the vectors that a method will ask for, so that its time does not hold them."""
+    strong = method(Shape(labels=2, width=8, labelled=2, unlabelled=2)).strong_views
+    store(method.depths)(texts + views if strong else texts)
+
+
+def scores(model: Fitted, texts: list[str]) -> np.ndarray:
+    """What `model.scores` gives, from vectors in the cache where the encoder is as it came."""
+    if not isinstance(model.network.encoder, Frozen) or not isinstance(model.encoder, Encoder):
+        return model.scores(texts)
+    vectors = store(model.encoder.depths)(texts)
+    with torch.inference_mode():
+        return model.network.eval().classify(torch.from_numpy(vectors)).scores.numpy()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--methods", nargs="+", default=MULTI_CLASS, choices=MULTI_CLASS)
+    parser.add_argument("--plan", default="frozen")
+    parser.add_argument("--per-class", type=int, default=25)
+    parser.add_argument("--unlabelled", type=int, default=4000)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--threads", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

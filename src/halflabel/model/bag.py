@@ -1,0 +1,112 @@
+"""Bags of words: an encoder without a network, whose vector has a place for each word."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halflabel.model.head import Head
+from halflabel.types import Shape
+
+WORD = re.compile(r"\b[^\W\d_]{3,30}\b")  # VAMPIRE's words: 3 to 30 letters, no digits
+LIMIT = 2**31 - 1  # tokens of a text: all of them
+VOCABULARY_FILE = "vocabulary.json"
+
+
+class Bag(nn.Module):
+    """Words to counts, (N, T) -> (N, V), each count times its word's idf where tf-idf is asked for."""
+
+    padding, special, max_tokens = 0, frozenset[int](), LIMIT
+
+    def __init__(self, words: Sequence[str], idf: Tensor) -> None:
+        super().__init__()
+        self.words = list(words)
+        self.places = {word: i for i, word in enumerate(self.words)}
+        self.idf = nn.Parameter(idf, requires_grad=False)
+
+    @classmethod
+    def fit(cls, texts: Sequence[str], size: int, *, tf_idf: bool) -> Bag:
+        """The `size` most frequent words of the texts, English stop words left out; never an empty vocabulary."""
+        counts: Counter[str] = Counter()
+        holders: Counter[str] = Counter()
+        for text in texts:
+            found = words_of(text)
+            counts.update(found)
+            holders.update(set(found))
+        words = sorted(sorted(counts), key=lambda word: -counts[word])[:size] or ["?"]
+        # scikit-learn's smooth idf: as if one more text held every word
+        idf = [np.log((1 + len(texts)) / (1 + holders[word])) + 1 if tf_idf else 1.0 for word in words]
+        return cls(words, torch.tensor(idf, dtype=torch.float32))
+
+    @property
+    def width(self) -> int:
+        return len(self.words)
+
+    def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
+        """Places of the known words of each text, in their order, repeats included."""
+        return [np.array([self.places[word] for word in words_of(text) if word in self.places], dtype=np.int32)
+                for text in texts]
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        """(N, T), (N, T) -> (N, V)."""
+        counts = torch.zeros(len(ids), self.width, device=ids.device)
+        return counts.scatter_add_(1, ids, mask.float()) * self.idf
+
+    def matrix(self, texts: Sequence[str]) -> Any:
+        """What `forward` gives, as a sparse (N, V) of float64."""
+        from scipy import sparse
+
+        tokens = self.tokens(texts)
+        columns = np.concatenate([np.empty(0, dtype=np.int32), *tokens])
+        starts = np.cumsum([0, *map(len, tokens)])
+        table = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(texts), self.width))
+        table.sum_duplicates()
+        return table.multiply(self.idf.double().numpy()[None, :]).tocsr()
+
+    def save(self, folder: Path) -> None:
+        """Writes the vocabulary; the idf stands with the model's other tensors."""
+        (folder / VOCABULARY_FILE).write_text(json.dumps(self.words, ensure_ascii=False), encoding="utf-8")
+
+
+class Counted(Head):
+    """Logits that are linear in the counts: f = x W, one feature for each label, then the bias."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(shape.width, shape.labels), requires_grad=False)
+        self.bias = nn.Parameter(torch.zeros(shape.labels), requires_grad=False)
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, V) -> (N, K)."""
+        return h @ self.weight
+
+    def forward(self, f: Tensor) -> Tensor:
+        """(N, K) -> (N, K)."""
+        return f + self.bias
+
+    @torch.no_grad()
+    def set(self, weight: Tensor, bias: Tensor) -> None:
+        """Takes over log P(w | k), (V, K), and log P(k), (K,)."""
+        self.weight.copy_(weight)
+        self.bias.copy_(bias)
+
+
+def restore_bag(folder: Path, weights: dict[str, Tensor]) -> Bag:
+    """Rebuilds what `Bag.save` wrote, with the idf given by name."""
+    words = json.loads((folder / VOCABULARY_FILE).read_text(encoding="utf-8"))
+    return Bag(words, weights["idf"])
+
+
+def words_of(text: str) -> list[str]:
+    """Lower-case words, English stop words left out."""
+    from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
+
+    return [word for word in WORD.findall(text.lower()) if word not in ENGLISH_STOP_WORDS]

@@ -1,0 +1,140 @@
+"""VAMPIRE: the autoencoder learns to foresee words, coherence ends the reading, classifying leaves it alone."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+
+from halflabel.methods.vampire import Reading, vampire
+from halflabel.model.topics import Autoencoder
+from halflabel.parts.coherence import npmi
+from halflabel.train.objective import Draw, Objective, Problem
+from halflabel.types import Shape
+
+
+def bags(number: int, seed: int) -> torch.Tensor:
+    """Counts of 30 words by three topics that share no word."""
+    rng = np.random.default_rng(seed)
+    topics = np.zeros((3, 30))
+    for k in range(3):
+        topics[k, 10 * k : 10 * k + 10] = np.random.default_rng(k).dirichlet(np.ones(10))
+    return torch.tensor(np.stack([rng.multinomial(20, topics[k]) for k in rng.integers(3, size=number)]),
+                        dtype=torch.float32)
+
+
+class Bags:
+    """A source whose inputs are the counts themselves."""
+
+    def __init__(self, counts: torch.Tensor) -> None:
+        self.counts, self.lengths = counts, np.ones(len(counts), dtype=np.int64)
+
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: object = None) -> tuple[torch.Tensor, ...]:
+        return (self.counts[torch.from_numpy(rows)],)
+
+
+def made(number: int = 60, **settings: object) -> tuple[Objective, Problem]:
+    torch.manual_seed(0)
+    shape = Shape(3, 30, 6, number)
+    recipe = vampire(shape, states=8, embedding=5, **settings)
+    counts = bags(6 + number, 1)
+    recipe.rule.texts = sparse.csr_matrix(counts.numpy())
+    from halflabel.model.network import Frozen
+
+    return Objective(Frozen(), recipe), Problem(Bags(counts), torch.eye(3)[[0, 1, 2, 0, 1, 2]], number)
+
+
+def draw(progress: float, seed: int = 0) -> Draw:
+    rng = np.random.default_rng(seed)
+    return Draw(np.arange(6), rng.integers(60, size=16), rng, progress)
+
+
+def trained(literal: bool = False) -> tuple[Autoencoder, torch.Tensor]:
+    torch.manual_seed(0)
+    x = bags(400, 1)
+    model = Autoencoder(30, 8, literal=literal)
+    share = x.sum(dim=0) / x.sum()
+    model.background.copy_(share.log())
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], 5e-3)
+    for i in range(400):
+        loss = model.bound(x[torch.randint(400, (64,))], i / 4000).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    return model.eval(), share
+
+
+def test_reconstruction_beats_the_unigram_model_on_held_out_bags() -> None:
+    model, share = trained()
+    held = bags(100, 9)
+    with torch.no_grad():
+        ours = model.bound(held, 0.0).mean()
+    unigram = -(held * share.log()).sum(dim=1).mean()
+    assert float(ours) < 0.85 * float(unigram)
+
+
+def test_trained_topics_cohere_better_than_untrained_ones() -> None:
+    model, _ = trained()
+    texts = sparse.csr_matrix(bags(200, 3).numpy())
+    untrained = Autoencoder(30, 8, literal=False)
+    before, after = (npmi(m.topics.weight.detach().T.numpy(), texts) for m in (untrained, model))
+    assert after > before + 0.1
+
+
+def test_the_relu_is_on_unless_the_public_code_is_followed() -> None:
+    x = bags(20, 1)
+    first, second = Autoencoder(30, 8, literal=False).states(x)
+    assert bool((first >= 0).all()) and bool((second >= 0).all())
+    assert bool((Autoencoder(30, 8, literal=True).states(x)[0] < 0).any())
+
+
+def test_the_bound_by_hand() -> None:
+    torch.manual_seed(0)
+    model = Autoencoder(30, 8, literal=False).eval()
+    x = bags(4, 1)
+    mean, log_variance = model.latents(x)
+    distance = -0.5 * (1 + log_variance - mean**2 - log_variance.exp()).sum(dim=1)
+    words = (x * model.log_words(mean.softmax(dim=1))).sum(dim=1)
+    assert torch.allclose(model.bound(x, 0.3), -words + 0.3 * distance, rtol=1e-4)
+    assert torch.allclose(model.log_words(mean.softmax(dim=1)).exp().sum(dim=1), torch.ones(4), atol=1e-5)
+
+
+def test_npmi_by_hand() -> None:
+    texts = sparse.csr_matrix(np.array([[1, 1, 0], [1, 1, 0], [0, 0, 1], [1, 0, 1]]))
+    topics = np.array([[3.0, 2.0, 1.0]])
+    pairs = {(0, 1): np.log(0.5 / (0.75 * 0.5)) / -np.log(0.5), (0, 2): np.log(0.25 / (0.75 * 0.5)) / -np.log(0.25)}
+    assert npmi(topics, texts) == pytest.approx((pairs[0, 1] + pairs[0, 2] - 1.0) / 3)
+    assert npmi(np.array([[1.0, 1.0]]), sparse.csr_matrix(np.ones((3, 2)))) == 1.0
+
+
+def test_reading_moves_the_autoencoder_alone_and_classifying_all_but_it() -> None:
+    objective, problem = made()
+    objective(problem, draw(0.0), 1.0).loss.backward()
+    inside = {name: p.grad is not None for name, p in objective.named_parameters() if p.requires_grad}
+    assert all(moves == ("autoencoder" in name) for name, moves in inside.items())
+    objective.zero_grad(set_to_none=True)
+    objective(problem, draw(0.9), 1.0).loss.backward()
+    inside = {name: p.grad is not None for name, p in objective.named_parameters() if p.requires_grad}
+    assert all(moves == ("autoencoder" not in name) for name, moves in inside.items())
+
+
+def test_reading_stops_when_coherence_does_not_rise_and_goes_back_to_the_best(monkeypatch: pytest.MonkeyPatch) -> None:
+    objective, _ = made(patience=2)
+    rule, autoencoder = objective.rule, objective.network.head.autoencoder
+    assert isinstance(rule, Reading)
+    scores = iter([0.1, 0.3, 0.2, 0.3])
+    monkeypatch.setattr("halflabel.methods.vampire.npmi", lambda topics, texts: next(scores))
+    kept = None
+    for i in range(4):
+        with torch.no_grad():
+            autoencoder.mean.bias.fill_(float(i))
+        rule.judge(autoencoder)
+        kept = autoencoder.mean.bias.clone() if i == 1 else kept
+        assert bool(rule.over) == (i == 3)
+    assert torch.equal(autoencoder.mean.bias, kept) and float(rule.score) == pytest.approx(0.3)
+
+
+def test_a_batch_of_one_text_can_be_read() -> None:
+    model = Autoencoder(30, 8, literal=False).train()
+    assert torch.isfinite(model.bound(bags(1, 1), 0.1)).all()
