@@ -10,11 +10,13 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from halflabel.columns import rows_holding
+from halflabel.data.clean import clean, without
 from halflabel.data.labels import label_of
-from halflabel.data.read import clean
 from halflabel.fitted import Fitted, load
 from halflabel.methods import find
 from halflabel.plans import adjustable, plan_named
+from halflabel.sequences import Lying, joined, origin_of, parts_of
 from halflabel.training import Settings, Trained, learn
 from halflabel.types import BadInput, Corpus
 
@@ -49,18 +51,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         ready strong views of `unlabelled`, a few for each text. With `folder` the run is kept there and can go on.
         """
         given = as_corpus(X, y, "the training texts")
-        pool = Corpus(as_texts(unlabelled if unlabelled is not None else [], "unlabelled"),
-                      [None] * len(unlabelled if unlabelled is not None else []),
-                      [tuple(view) for view in views] if views is not None else [], "unlabelled")
-        everything = given.texts + pool.texts
+        pool = as_pool(unlabelled if unlabelled is not None else [], views)
+        everything = joined(given.texts, pool.texts)
         labelled, said = clean(given.labelled(), role="labelled")
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
+        pool = without(pool, labelled)
         development = None if dev is None else as_corpus(*dev, "dev")
-        trained = learn(labelled, without(pool, labelled), self.chosen_settings(), dev=development,
-                        truth=_aligned(truth, unlabelled, without(pool, labelled)),
+        trained = learn(labelled, pool, self.chosen_settings(), dev=development,
+                        truth=_aligned(truth, unlabelled, pool),
                         folder=None if folder is None else Path(folder), resume=resume, report=report)
         self.notices_ = [*said, *more, *trained.outcome.notices]
-        self._remember(trained, everything, labelled, without(pool, labelled))
+        self._remember(trained, everything, labelled, pool)
         return self
 
     def chosen_settings(self) -> Settings:
@@ -76,18 +77,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         plan = plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes})
         return Settings(self.method, plan, self.encoder or plan.encoder, int(self.random_state), hyper)
 
-    def _remember(self, trained: Trained, everything: list[str], labelled: Corpus, pool: Corpus) -> None:
+    def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         names = trained.model.classes.names
         self.model_ = trained.model
         self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.why
-        known = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels, strict=True)}
         guard = trained.outcome.guard
-        for text, column, step in zip(pool.texts, guard.label.tolist(), guard.since.tolist(), strict=True):
-            known[text] = (names[column] if column >= 0 else None, step)
-        self.transduction_ = np.array([known.get(text, (None, -1))[0] for text in everything], dtype=object)
-        self.labeled_iter_ = np.array([known.get(text, (None, -1))[1] for text in everything])
+        rows = np.arange(len(pool)) if trained.rows is None else np.asarray(trained.rows)
+        columns, steps = np.full(len(pool), -1), np.full(len(pool), -1)
+        columns[rows], steps[rows] = guard.label.numpy(), guard.since.numpy()
+        found = np.array([*names, None], dtype=object)[columns]  # column -1: not labelled
+        self.transduction_, self.labeled_iter_ = traced(everything, labelled, pool, found, steps)
 
     def predict(self, X: Sequence[str]) -> np.ndarray:
         """The most probable label of each text, (N,)."""
@@ -148,10 +149,42 @@ def as_corpus(texts: Sequence[str], labels: Sequence[Any], name: str) -> Corpus:
     return Corpus(found, [label_of(label) for label in given], source=name)
 
 
-def without(pool: Corpus, labelled: Corpus) -> Corpus:
-    """The pool less the texts whose label is known."""
-    known = set(labelled.texts)
-    return pool.take([i for i, text in enumerate(pool.texts) if text not in known])
+def as_pool(texts: Sequence[str], views: Sequence[Sequence[str]] | None) -> Corpus:
+    """Unlabelled texts with the views that came with them; stored texts stay where they lie."""
+    found = texts if isinstance(texts, Lying) else as_texts(texts, "unlabelled")
+    ready = views if isinstance(views, Lying) else [tuple(view) for view in views or []]
+    return Corpus(found, [None] * len(found), ready, "unlabelled")
+
+
+def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, found: np.ndarray,
+           steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Label (found) and step of the pool's texts, at the places that these texts, and the labelled, have in all."""
+    known: dict[str, tuple[Any, int]] = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels,
+                                                                                strict=True)}
+    stored: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    start = 0
+    for part in parts_of(pool.texts):
+        base, rows, mine = *origin_of(part), slice(start, start + len(part))
+        start += len(part)
+        if isinstance(base, Lying):
+            label, step = stored.setdefault(id(base), (np.full(len(base), None, object), np.full(len(base), -1)))
+            label[rows], step[rows] = found[mine], steps[mine]
+        else:
+            known.update(zip(part, zip(found[mine], steps[mine].tolist(), strict=True), strict=True))
+    parts = []
+    for part in parts_of(everything):
+        base, rows = origin_of(part)
+        if isinstance(base, Lying):
+            label, step = (array[rows].copy() for array in stored.get(id(base), (
+                np.full(len(base), None, object), np.full(len(base), -1))))
+            for i in rows_holding(part, known).tolist():
+                label[i], step[i] = known[part[i]]
+        else:
+            pairs = [known.get(text, (None, -1)) for text in part]
+            label = np.array([*(one for one, _ in pairs), None], dtype=object)[:-1]
+            step = np.array([one for _, one in pairs], dtype=np.int64)
+        parts.append((label, step))
+    return np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts])
 
 
 def _aligned(truth: Sequence[Any] | None, unlabelled: Sequence[str] | None, pool: Corpus) -> list[Any] | None:

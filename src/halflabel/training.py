@@ -17,6 +17,7 @@ from torch import nn
 
 from halflabel.data.augment import WordEdits
 from halflabel.data.labels import Classes
+from halflabel.disk import cache_folder, write_text
 from halflabel.fitted import Fitted, write_description
 from halflabel.methods import find
 from halflabel.metrics import multi_class
@@ -24,15 +25,18 @@ from halflabel.model.encoder import Encoder, load_encoder
 from halflabel.model.head import Unit
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
-from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.model.vectors import VectorStore
 from halflabel.parts.pseudo import Stored
 from halflabel.parts.start import closed_form
 from halflabel.parts.words import word_counts
-from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
+from halflabel.sequences import columns_of, joined
+from halflabel.train.checkpoint import Keeper, Memory, write_tensors
 from halflabel.train.loop import Outcome, Report, train
 from halflabel.train.objective import Objective, Problem
 from halflabel.train.pace import fitted_to_minutes
 from halflabel.types import BadInput, Corpus, Plan, Shape
+
+CLOSED_FORM_POOL = 50_000  # pool texts that take part in training after a closed-form start, at most
 
 
 @dataclass(frozen=True)
@@ -56,6 +60,7 @@ class Trained:
 
     model: Fitted
     outcome: Outcome
+    rows: list[int] | None = None  # of the pool that took part; None if all did
 
 
 def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
@@ -64,6 +69,11 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     """Trains a method on labelled texts and a pool of unlabelled ones."""
     began = time.monotonic()
     classes, texts = Classes.of(labelled.labels), fingerprint(labelled, pool)
+    rows = taking_part(len(pool), settings)
+    if rows is not None:
+        pool = Corpus([pool.texts[i] for i in rows], [None] * len(rows), [pool.views[i] for i in rows] if pool.views
+                      else [], pool.source)
+        truth = truth and [truth[i] for i in rows]
     earlier = None if folder is None else open_run(folder, settings, texts, resume)
     encoder = load_encoder(settings.encoder, settings.plan.max_tokens)
     prepare(encoder, settings.plan)
@@ -90,7 +100,18 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     if folder is not None:
         write_text(folder / "config.json", json.dumps(model.description(), indent=1, ensure_ascii=False))
     keeper.finish()
-    return Trained(model, outcome)
+    return Trained(model, outcome, rows)
+
+
+def taking_part(number: int, settings: Settings) -> list[int] | None:
+    """Rows of the pool that a method with a closed-form start learns from: all (None) up to CLOSED_FORM_POOL of them,
+    else that many, drawn by the seed. Their vectors, graph and words are in memory at once, whatever the pool's size.
+    """
+    shape = Shape(labels=2, width=8, labelled=2, unlabelled=2)
+    if number <= CLOSED_FORM_POOL or not find(settings.method)(shape, **settings.hyper).closed_form:
+        return None
+    rng = np.random.default_rng([settings.seed, 6])
+    return [int(i) for i in np.sort(rng.choice(number, CLOSED_FORM_POOL, replace=False))]
 
 
 def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
@@ -98,23 +119,23 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
     """Token ids or frozen vectors of all texts, labelled first, in as many views as the method wants."""
     plan, method = settings.plan, objective.method
     y = torch.from_numpy(classes.matrix(labelled.labels))
-    views = [labelled.texts + pool.texts]
+    views = [joined(labelled.texts, pool.texts)]
     if method.strong_views and len(pool):
-        views += [labelled.texts + view for view in strong_views(pool, classes.names, settings.seed)]
+        views += [joined(labelled.texts, view) for view in strong_views(pool, classes.names, settings.seed)]
     store = VectorStore(cache_folder() / "vectors", encoder)
 
-    def vectors(texts: list[str]) -> np.ndarray:
-        return store(texts, lambda done, total: report({"encoded": done, "texts": total}))
+    def progress(done: int, total: int) -> None:
+        report({"encoded": done, "texts": total})
 
     if method.closed_form:
-        begin(objective, vectors(views[0]), views[0], y, settings.seed)
-    source: Source = (VectorSource([torch.from_numpy(vectors(view)) for view in views]) if plan.frozen
-                      else TokenSource(encoder, views, drop=plan.token_drop))
+        begin(objective, store(views[0], progress), views[0], y, settings.seed)
+    source: Source = (VectorSource([store.rows(view, progress) for view in views]) if plan.frozen
+                      else TokenSource(encoder, views, drop=plan.token_drop, folder=cache_folder() / "tokens"))
     columns = None if truth is None else torch.from_numpy(classes.matrix(truth).argmax(axis=1))
     return Problem(source, y, len(pool), len(views), columns)
 
 
-def begin(objective: Objective, vectors: np.ndarray, texts: list[str], y: torch.Tensor, seed: int) -> None:
+def begin(objective: Objective, vectors: np.ndarray, texts: Sequence[str], y: torch.Tensor, seed: int) -> None:
     """Puts the closed-form rule into the head and its soft labels into the table."""
     x = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-12)
     x = x.astype(np.float64)
@@ -134,10 +155,10 @@ def prepare(encoder: Encoder, plan: Plan) -> None:
             module.requires_grad_(False)
 
 
-def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[list[str]]:
+def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[Sequence[str]]:
     """The views that came with the pool, else one made by word edits."""
     if pool.views:
-        return [list(column) for column in zip(*pool.views, strict=True)]
+        return columns_of(pool.views)
     return [WordEdits.fit(pool.texts, seed=seed, keep=[str(name) for name in names]).views(pool.texts, seed)]
 
 
@@ -181,7 +202,8 @@ def fingerprint(labelled: Corpus, pool: Corpus) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for corpus in (labelled, pool):
         digest.update(f"{len(corpus)}\n".encode())
-        for row in zip(corpus.labels, corpus.texts, *zip(*corpus.views, strict=True), strict=True):
+        views = columns_of(corpus.views) if corpus.views else []
+        for row in zip(corpus.labels, corpus.texts, *views, strict=True):
             digest.update(f"{row!r}\n".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from halflabel.data.files import File
 from halflabel.data.read import read
 from halflabel.types import BadInput
 
@@ -75,7 +76,7 @@ CASES = [
     ("nested_list.jsonl", b'{"text": "a", "labels": [["x"]]}', ["line 1", "a list"]),
     ("half_pair.jsonl", b'{"text": "a", "label": "\\ud800"}', ["line 1", "surrogate"]),
     ("two_marks.csv", b"text,labels\na,x;y\nb,x|y\n", ["line 3", "';' and by '|'"]),
-    ("packed.csv.gz", b"\x1f\x8b\x08\x00", ["gzip", "unpack"]),
+    ("packed.csv.gz", b"\x1f\x8b\x08\x00", ["not a whole gzip file", "pack it again"]),
     ("sheet.csv", b"PK\x03\x04rest", ["Excel", "CSV"]),
     ("no_magic.parquet", b"text,label\na,b\n", ["not a whole Parquet file", "again"]),
 ]
@@ -106,10 +107,10 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     ("error", "said"), [(PermissionError(13, "no"), "chmod"), (OSError(5, "broken"), "broken")]
 )
 def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str) -> None:
-    def refuse(self: Path) -> bytes:
+    def refuse(self: File) -> bytes:
         raise error
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(File, "_opened", refuse)
     with pytest.raises(BadInput, match=rf"secret.csv .*{said}"):
         read("secret.csv")
 

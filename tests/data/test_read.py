@@ -16,7 +16,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from halflabel.data.read import clean, read
+from halflabel.data.clean import clean
+from halflabel.data.read import read
 from halflabel.types import BadInput, Corpus
 
 UNICODE = st.text(st.characters(exclude_categories=["Cs"]), max_size=30)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -136,10 +136,10 @@ def check_wants_views(method: str, texts: Texts) -> None:
                        "--views and --back-translate")
 
 
-def translated(pool: list[str], views: Views, seed: int) -> list[tuple[str, ...]]:
+def translated(pool: Sequence[str], views: Views, seed: int) -> list[tuple[str, ...]]:
     """Each text there and back, kept in the cache."""
     from halflabel.data.translate import back_translate
-    from halflabel.model.vectors import cache_folder
+    from halflabel.disk import cache_folder
 
     models: dict[str, Any] = {name: value for name, value in (("there", views.there), ("back", views.back)) if value}
     with console.meter() as meter:
