@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -121,7 +121,10 @@ def add_views(texts: Texts, views: Views, estimator: TextClassifier, text_column
 
         pool, notices = with_views(texts.pool, views.file, text_column)
         return replace(texts, pool=pool, notices=texts.notices + notices)
-    return replace(texts, pool=replace(texts.pool, views=translated(texts.pool.texts, views, estimator.random_state)))
+    from halflabel.commands.augment import translated
+
+    found = translated(texts.pool.texts, views.there, views.back, estimator.random_state)
+    return replace(texts, pool=replace(texts.pool, views=[(view,) for view in found]))
 
 
 def check_wants_views(method: str, texts: Texts) -> None:
@@ -134,18 +137,6 @@ def check_wants_views(method: str, texts: Texts) -> None:
     if not find(method)(Shape(labels=2, width=8, labelled=2, unlabelled=2)).strong_views:
         raise BadInput(f"the method {method} uses no strong views; choose another --method (bdd-f does), or leave out "
                        "--views and --back-translate")
-
-
-def translated(pool: Sequence[str], views: Views, seed: int) -> list[tuple[str, ...]]:
-    """Each text there and back, kept in the cache."""
-    from halflabel.data.translate import back_translate
-    from halflabel.disk import cache_folder
-
-    models: dict[str, Any] = {name: value for name, value in (("there", views.there), ("back", views.back)) if value}
-    with console.meter() as meter:
-        found = back_translate(pool, cache=cache_folder() / "translations", seed=seed, **models,
-                               progress=lambda done, total: meter.show("translating texts", done, total))
-    return [(view,) for view in found]
 
 
 def set_checkpoints(seconds: float) -> None:

@@ -21,7 +21,7 @@ from halflabel.data.files import File, expanded
 from halflabel.data.formats import Table, format_of
 from halflabel.data.read import column_of, no_text, read, usual_names, view_columns
 from halflabel.disk import cache_folder, write_folder
-from halflabel.sequences import Views, ahead
+from halflabel.sequences import Views, ahead, columns_of
 from halflabel.types import BadInput, Corpus
 
 VERSION = 1  # of what stands in the folder
@@ -38,11 +38,17 @@ class Origin:
 
     shown: str
     views: list[str]
-    digest: str
     file: File | None = None
     text: str = "text"
     corpus: Corpus | None = None
     labels: bool = False  # whether there are labels that nobody looks at
+
+    def digest(self) -> str:
+        """What names the content."""
+        if self.file is not None:
+            return self.file.digest()
+        assert self.corpus is not None, "a file or a corpus"
+        return _digest(json.dumps([list(self.corpus.texts), list(self.corpus.views)]).encode("ascii"))
 
     def batches(self) -> Iterator[list[Any]]:
         """Texts and views as Arrow strings, a batch of each at a time."""
@@ -50,7 +56,7 @@ class Origin:
 
         if self.file is None:
             assert self.corpus is not None, "a file or a corpus"
-            columns = [self.corpus.texts, *zip(*self.corpus.views, strict=True)]
+            columns = [self.corpus.texts, *(columns_of(self.corpus.views) if self.corpus.views else [])]
             for at in range(0, len(self.corpus), SPREAD):
                 yield [pa.array(column[at : at + SPREAD], pa.large_string()) for column in columns]
             return
@@ -63,9 +69,8 @@ class Origin:
 def origin(source: Any, text: str | None = None) -> Origin:
     """What is read in pieces is only looked into; the rest is read."""
     if isinstance(source, Corpus):
-        content = json.dumps([list(source.texts), list(source.views)]).encode("ascii")
         width = len(source.views[0]) if source.views else 0
-        return Origin(source.source, [f"aug_{i}" for i in range(width)], _digest(content), corpus=source)
+        return Origin(source.source, [f"aug_{i}" for i in range(width)], corpus=source)
     if not isinstance(source, (str, Path)) or Path(source).is_dir():
         return origin(read(source, text=text, labels=False))
     file, wanted = File(str(source)), usual_names(text)
@@ -78,7 +83,7 @@ def origin(source: Any, text: str | None = None) -> Origin:
     column = column_of(table, file.shown, text, "text")
     if column is None:
         raise BadInput(no_text(table, file.shown))
-    return Origin(file.shown, view_columns(table.names), file.digest(), file, column,
+    return Origin(file.shown, view_columns(table.names), file, column,
                   labels=_labels(table, file.shown, column))
 
 
@@ -98,7 +103,7 @@ def open_pool(sources: Sequence[Any], *, text: str | None = None,
     origins = [origin(one, text) for one in given]
     views = origins[0].views if len({tuple(one.views) for one in origins}) == 1 else []
     shown = ", ".join(dict.fromkeys(one.shown for one in origins))
-    key = _digest(json.dumps([VERSION, views, [[one.digest, one.text] for one in origins]]).encode())
+    key = _digest(json.dumps([VERSION, views, [[one.digest(), one.text] for one in origins]]).encode())
     place = (folder or cache_folder() / "pools") / key
     if not (place / ABOUT).is_file():
         place.parent.mkdir(parents=True, exist_ok=True)
