@@ -52,7 +52,7 @@ class Column(Lying[T]):
 
 
 class Texts(Column[str]):
-    """Different texts that are not empty, with the hash of each."""
+    """Different texts that are not empty."""
 
     def __init__(self, file: Path, key: str, name: str = "text") -> None:
         super().__init__([file], name, lambda chunk, i: chunk[i].as_py(), key=key)
@@ -62,16 +62,17 @@ class Texts(Column[str]):
             yield from chunk.to_pylist()
             self.release()
 
-    def keys(self) -> np.ndarray:
-        """The hashes of all texts, (N, 2) of 64 bits each."""
-        parts = [halves(chunk) for chunk in _chunks(self.maps[0], "key")]
-        return np.concatenate([np.empty((0, 2), np.uint64), *parts])
+    def among(self, wanted: Iterable[str]) -> np.ndarray:
+        """Whether each text is one of the wanted, (N,)."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
 
-
-def halves(keys: Any) -> np.ndarray:
-    """An Arrow array of 16-byte hashes as numbers, (N, 2)."""
-    raw = np.frombuffer(keys.buffers()[1], np.uint64, count=2 * len(keys), offset=16 * keys.offset)
-    return raw.reshape(-1, 2)
+        known = pa.array(list(wanted), pa.large_string())
+        found = [np.empty(0, dtype=bool)]
+        for chunk in self.chunks:
+            found.append(np.asarray(pc.is_in(chunk, value_set=known)))
+            self.release()
+        return np.concatenate(found)
 
 
 def key_of(text: str) -> bytes:
@@ -80,8 +81,8 @@ def key_of(text: str) -> bytes:
 
 
 def rows_holding(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
-    """Rows of `texts` that hold one of the wanted texts, in order; stored texts are compared by their hashes."""
-    names = set(wanted)
+    """Rows of `texts` that hold one of the wanted texts, in order."""
+    names = wanted if isinstance(wanted, (set, frozenset)) else frozenset(wanted)
     if isinstance(texts, Joined):
         starts = [0, *texts.ends]
         return np.concatenate([np.empty(0, np.int64), *(
@@ -90,10 +91,7 @@ def rows_holding(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
         return np.flatnonzero(np.isin(texts.rows, rows_holding(texts.base, names)))
     if not isinstance(texts, Texts):
         return np.array([i for i, text in enumerate(texts) if text in names], dtype=np.int64)
-    keys = texts.keys()
-    hashes = [np.frombuffer(key_of(name), np.uint64) for name in names]
-    near = np.flatnonzero(np.isin(keys[:, 0], np.array([one[0] for one in hashes], dtype=np.uint64)))
-    return np.array([i for i in near.tolist() if texts[i] in names], dtype=np.int64)
+    return np.flatnonzero(texts.among(names))
 
 
 def _mapped(file: Path) -> mmap.mmap:

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.columns import Texts, halves, write_arrow
+from halflabel.columns import Texts, write_arrow
 from halflabel.data.clean import notice
 from halflabel.data.files import File, expanded
 from halflabel.data.formats import Table, format_of
@@ -122,7 +122,7 @@ def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
     import pyarrow as pa
 
     names = ["text", *views]
-    schema = pa.schema([(name, pa.large_string()) for name in names] + [("key", pa.binary(16))])
+    schema = pa.schema([(name, pa.large_string()) for name in names])
     seen: list[np.ndarray] = []
     empty = 0
 
@@ -132,13 +132,11 @@ def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
             for columns in ahead(one.batches()):
                 kept = _solid(columns[: len(names)])
                 empty += len(columns[0]) - len(kept[0])
-                keys = pa.array([hashlib.blake2b(content, digest_size=16).digest()
-                                 for content in kept[0].cast(pa.large_binary()).to_pylist()], pa.binary(16))
-                seen.append(halves(keys).copy())
-                yield from _spread(pa.RecordBatch.from_arrays([*kept, keys], schema=schema))
+                seen.append(np.fromiter(map(hash, kept[0].cast(pa.large_binary()).to_pylist()), np.int64, len(kept[0])))
+                yield from _spread(pa.RecordBatch.from_arrays(kept, schema=schema))
 
     write_arrow(folder / FILE, batches(), schema)
-    first = first_occurrences(np.concatenate([np.empty((0, 2), np.uint64), *seen]))
+    first = first_occurrences(np.concatenate([np.empty(0, np.int64), *seen]))
     duplicates = int(len(first) - first.sum())
     if duplicates:
         _keep(folder / FILE, first, schema)
@@ -173,14 +171,14 @@ def _spread(batch: Any) -> Iterator[Any]:
     return (batch.slice(at, size) for at in range(0, batch.num_rows, size))
 
 
-def first_occurrences(keys: np.ndarray) -> np.ndarray:
-    """Whether each hash (N, 2) occurs for the first time, (N,)."""
-    import pyarrow as pa
+def first_occurrences(hashes: np.ndarray) -> np.ndarray:
+    """Whether each hash of 64 bits occurs for the first time, (N,).
 
-    array = pa.Array.from_buffers(pa.binary(16), len(keys), [None, pa.py_buffer(np.ascontiguousarray(keys))])
-    codes = np.asarray(array.dictionary_encode().indices)
-    highest = np.maximum.accumulate(codes) if len(codes) else codes
-    return np.concatenate([np.ones(min(1, len(codes)), bool), codes[1:] > highest[:-1]])
+    Two different texts of a million share a hash, and the second is taken for a duplicate, once in 30 million pools.
+    """
+    first = np.zeros(len(hashes), dtype=bool)
+    first[np.unique(hashes, return_index=True)[1]] = True
+    return first
 
 
 def _keep(file: Path, mask: np.ndarray, schema: Any) -> None:
