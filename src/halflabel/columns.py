@@ -20,7 +20,7 @@ from halflabel.sequences import Chosen, Joined, Lying
 from halflabel.types import BadInput
 
 T = TypeVar("T")
-LEASE = 16_384  # rows that are looked at before their pages are given back: what bounds the resident memory
+LEASE = 4096  # rows that are looked at before their pages are given back: what bounds the resident memory
 
 
 class Column(Lying[T]):

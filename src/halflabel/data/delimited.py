@@ -6,11 +6,12 @@ import csv
 import io
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from halflabel.data.annotation import label_studio_column
 from halflabel.data.columnar import first
-from halflabel.data.files import File, decoded
+from halflabel.data.files import HEAD, STDIN, File, decoded
 from halflabel.data.formats import Table, reader
 from halflabel.types import BadInput
 
@@ -24,19 +25,22 @@ def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[An
     import pyarrow as pa
     from pyarrow import csv as arrow
 
+    if file.packing or file.path == STDIN or Path(file.path).stat().st_size <= SMALL:
+        table = read(file, wanted)
+        yield [pa.array(table.column(name), pa.large_string()) for name in columns]
+        return
     text, delimiter = _start(file, wanted)
     names = header(text, delimiter)
     try:
-        source = pa.BufferReader(file.whole) if file.packing or file.path == "-" else pa.OSFile(file.path)
+        source = pa.OSFile(file.path)
         batches = arrow.open_csv(source, arrow.ReadOptions(block_size=SMALL // 2), _quoting(delimiter),
                                  _strings(names, columns))
         for batch in batches:
             yield [batch.column(name).cast(pa.large_string()) for name in columns]
     except (pa.ArrowException, OSError, ValueError) as error:
-        table = read(file, wanted)  # says what is wrong, unless only the size of a block was
-        if table.rows:
-            raise BadInput(f"{file.shown} has cells that are too long to be read in pieces ({first(error)}); "
-                           "write it as jsonl") from None
+        read(file, wanted)  # says what is wrong, unless only the size of a block was
+        raise BadInput(f"{file.shown} has cells that are too long to be read in pieces ({first(error)}); write it as "
+                       "jsonl") from None
 
 
 def head(file: File, wanted: set[str]) -> Table:
@@ -44,7 +48,8 @@ def head(file: File, wanted: set[str]) -> Table:
     text, delimiter = _start(file, wanted)
     records = [cells for _, cells in _records(text, delimiter)]
     names, rows = records[0], [cells for cells in records[1:] if len(cells) == len(records[0])]
-    return Table(names, max(len(rows), len(records) > 1), lambda name: [cells[names.index(name)] for cells in rows],
+    more = len(records) > 1 or len(file.head) >= HEAD
+    return Table(names, max(len(rows), more), lambda name: [cells[names.index(name)] for cells in rows],
                  lambda i: f"record {i + 2}", typed=False)
 
 

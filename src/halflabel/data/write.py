@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import csv
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
@@ -48,20 +47,28 @@ def _jsonl(stream: TextIO) -> Write:
 
 
 def _table(stream: TextIO, delimiter: str) -> Write:
-    lines = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
     names: list[str] = []
+
+    def line(cells: Iterable[Any]) -> str:
+        return delimiter.join(_cell(cell, delimiter, alone=len(names) == 1) for cell in cells) + "\n"
 
     def write(rows: Sequence[Row]) -> None:
         for row in map(flat, rows):
             if not names:
                 names.extend(row)
-                lines.writerow(names)
-            lines.writerow([_cell(row.get(name)) for name in names])
+                stream.write(line(names))
+            stream.write(line(row.get(name) for name in names))
     return write
 
 
-def _cell(value: Any) -> Any:
-    return json.dumps(list(value), ensure_ascii=False) if isinstance(value, (list, tuple)) else value
+def _cell(value: Any, delimiter: str, *, alone: bool) -> str:
+    """A cell with quotes where they are needed; the standard library would leave a lone carriage return without."""
+    if isinstance(value, list):
+        value = json.dumps(value, ensure_ascii=False)
+    text = "" if value is None else str(value)
+    if (alone and not text) or any(mark in text for mark in (delimiter, '"', "\n", "\r")):
+        return '"' + text.replace('"', '""') + '"'
+    return text
 
 
 @contextmanager
