@@ -37,7 +37,8 @@ class TestCheck:
         arguments = ("check", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--encoder", tiny_encoder)
         done = cli(*arguments, "--strict", "--json")
         said = json.loads(done.out)
-        assert done.code == 0 and [said[name] for name in ("labelled", "unlabelled", "errors", "warnings")] == [12, 18, 0, 0]
+        counts = [said[name] for name in ("labelled", "unlabelled", "errors", "warnings")]
+        assert done.code == 0 and counts == [12, 18, 0, 0]
         assert said["labels"] == {"food": 4, "money": 4, "sport": 4}
         assert said["estimate"]["minutes"] >= 0 and said["estimate"]["gigabytes"] > 0.5
         assert "training by the plan laptop takes" in cli(*arguments).out

@@ -57,7 +57,7 @@ def _parquet(file: File) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(_bytes(file))
+        return pq.ParquetFile(_bytes(file), pre_buffer=False)  # else it reads ahead without end
     except (pa.ArrowException, OSError) as error:
         damage = f"{file.shown} is not a whole Parquet file ({first(error)})"
         raise BadInput(f"{damage}; copy or write it again") from None
