@@ -114,10 +114,29 @@ def speed() -> str:
     return markdown(["loop", "texts per second", "ratio", "accuracy after"], body)
 
 
+def pool() -> str:
+    """Rates and peaks of resident memory with a pool of each size; the largest size has the last word on rates."""
+    names = {("ingest", "jsonl"): "read in, jsonl", ("ingest", "parquet"): "read in, parquet",
+             ("open", "jsonl"): "open", ("access", "jsonl"): "look at random rows",
+             ("train", "frozen"): "train bdd-s, frozen vectors", ("train", "tokens"): "train bdd-s, token ids",
+             ("train", "default"): "train lift (default)"}
+    body = []
+    for (what, how, texts), rows in grouped(lines("pool"), "what", "how", "texts").items():
+        row = rows[-1]
+        rate = (f"{row['seconds']:.4f} s" if what == "open" else f"{row['per_second']:,}/s" if "per_second" in row
+                else f"{row['seconds']:.0f} s")
+        cpu = (f"{row['cpu_seconds']:.4f} s" if what == "open" else f"{row['per_cpu_second']:,}/s"
+               if "per_cpu_second" in row else f"{row['cpu_seconds']:.0f} s")
+        peak = f"{row['peak_mb']:.0f} MB" if "peak_mb" in row else ""
+        before = f"{row['before_mb']:.0f} MB" if "before_mb" in row else ""
+        body.append([names[what, how], f"{texts:,}", rate, cpu, peak, before])
+    return markdown(["what", "texts", "by the clock", "by processor time", "peak memory", "before it began"], body)
+
+
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for name in ("accuracy", "balance", "start", "speed") for row in lines(name)})
+                   for name in ("accuracy", "balance", "start", "speed", "pool") for row in lines(name)})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
@@ -125,7 +144,8 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "machine": machine}
+    "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "pool": pool,
+    "machine": machine}
 
 if __name__ == "__main__":
     main()
