@@ -46,7 +46,7 @@ class TestCheck:
     def test_everything_that_is_wrong_is_said(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
         texts, labels = tiny_texts(4)
         rows = [*zip(texts, labels, strict=True), (texts[0], labels[0]), (texts[1], "chess"), (" ", "food"),
-                ("caf\u00c3\u00a9 bread", "food"), ("bread \ufffd", "food"), ("x\x01y", "food"), ("goal", "Sport "),
+                ("\u00c3\u00a9clair bread", "food"), ("bread \ufffd", "food"), ("x\x01y", "food"), ("goal", "Sport "),
                 ("goal " * 100, "sport")]
         write_jsonl(tmp_path / "a.jsonl", [{"text": t, "label": y, "body": "one two three " * 60} for t, y in rows])
         write_csv(tmp_path / "pool.csv", [*tiny_texts(3, seed=1)[0], texts[3], texts[3], ""])

@@ -35,9 +35,10 @@ def augment(
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:
-    """Write texts with strong views of them in the columns aug_0, aug_1, ...
+    """Write texts with strong views of them.
 
-    The file is a pool that brings its views along, or goes to `train --views`.
+    The views stand in the columns aug_0, aug_1, ... The file is a pool that brings its views along, or goes to
+    `train --views`.
 
     \b
     halflabel augment pool.csv --how words --out views.csv

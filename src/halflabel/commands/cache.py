@@ -19,7 +19,7 @@ def cache(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Say what is kept between runs and how large it is; --clear removes it.
+    """Say what is kept between runs, or remove it.
 
     \b
     halflabel cache

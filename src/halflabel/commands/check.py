@@ -31,7 +31,7 @@ def check(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Look for trouble in data before training, and say what would be done about it.
+    """Look for trouble in data before training.
 
     Exit code 0: nothing stops training; 1: warnings, with --strict; 2: errors.
 

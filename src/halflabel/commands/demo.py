@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json as jsonlib
 import shlex
 import time
@@ -69,13 +68,11 @@ def is_demo(folder: Path) -> bool:
 
 def write_sample(out: Path, split: Split, test: Corpus) -> None:
     """The texts as files that the other commands take."""
+    from halflabel.data.write import write
+
     out.mkdir(parents=True, exist_ok=True)
     for name, corpus in (("labelled", split.labelled), ("unlabelled", split.unlabelled), ("test", test)):
-        with open(out / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
-            lines = csv.writer(stream, lineterminator="\n")
-            lines.writerow(["text", "label"][: 1 if name == "unlabelled" else 2])
-            for text, label in zip(corpus.texts, corpus.labels, strict=True):
-                lines.writerow([text] if label is None else [text, label])
+        write(corpus, out / f"{name}.csv")
 
 
 def train_one(clf: TextClassifier, split: Split, test: Corpus, *, pool: Sequence[str],

@@ -23,7 +23,7 @@ def export_to(
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:
-    """Write texts with predicted labels and scores in the format of an annotation tool.
+    """Write suggested labels for an annotation tool.
 
     What the tool exports after a person has corrected the labels is read by `halflabel train` as it is.
 

@@ -40,7 +40,9 @@ def predict(
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:
-    """Predict labels for texts, in their order, while they are being read.
+    """Predict labels for texts while they are being read.
+
+    The order of the texts is kept.
 
     \b
     halflabel predict model new.csv --out labels.csv

@@ -31,7 +31,9 @@ def split(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Draw stratified parts (iterative-stratified where texts have several labels), the same for the same seed.
+    """Draw labelled, unlabelled, dev and test parts.
+
+    Draws are stratified (iterative-stratified where texts have several labels) and the same for the same seed.
 
     \b
     halflabel split all.csv --labelled 25/class --dev 200 --test 0.2 --seed 0 --out parts
