@@ -8,8 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from halflabel.disk import cache_folder
 from halflabel.model.encoder import load_encoder, locate
-from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.model.vectors import VectorStore
 from halflabel.types import Corpus
 from protocol import Draw
 

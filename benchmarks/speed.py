@@ -26,9 +26,10 @@ from halflabel.model.encoder import load_encoder
 from halflabel.model.network import Network
 from halflabel.model.source import padded
 from halflabel.model.vectors import encode
+from halflabel.record import Settings
 from halflabel.train.loop import Run
 from halflabel.train.objective import Objective, Problem
-from halflabel.training import Settings, make_problem, prepare
+from halflabel.training import make_problem, prepare
 from halflabel.types import Corpus, Shape
 from protocol import Draw, Results, draw, load
 

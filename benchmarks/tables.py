@@ -178,6 +178,25 @@ def speed() -> str:
     return markdown(["loop", "texts per second", "ratio", "accuracy after"], body)
 
 
+def pool() -> str:
+    """Rates and peaks of resident memory with a pool of each size; the largest size has the last word on rates."""
+    names = {("ingest", "jsonl"): "read in, jsonl", ("ingest", "parquet"): "read in, parquet",
+             ("open", "jsonl"): "open", ("access", "jsonl"): "look at random rows",
+             ("train", "frozen"): "train bdd-s, frozen vectors", ("train", "tokens"): "train bdd-s, token ids",
+             ("train", "default"): "train lift (default)"}
+    body = []
+    for (what, how, texts), rows in grouped(lines("pool"), "what", "how", "texts").items():
+        row = rows[-1]
+        rate = (f"{row['seconds']:.4f} s" if what == "open" else f"{row['per_second']:,}/s" if "per_second" in row
+                else f"{row['seconds']:.0f} s")
+        cpu = (f"{row['cpu_seconds']:.4f} s" if what == "open" else f"{row['per_cpu_second']:,}/s"
+               if "per_cpu_second" in row else f"{row['cpu_seconds']:.0f} s")
+        peak = f"{row['peak_mb']:.0f} MB" if "peak_mb" in row else ""
+        before = f"{row['before_mb']:.0f} MB" if "before_mb" in row else ""
+        body.append([names[what, how], f"{texts:,}", rate, cpu, peak, before])
+    return markdown(["what", "texts", "by the clock", "by processor time", "peak memory", "before it began"], body)
+
+
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
@@ -192,7 +211,7 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "methods": partial(methods, "frozen"),
-    "methods-laptop": partial(methods, "laptop")}
+    "methods-laptop": partial(methods, "laptop"), "pool": pool}
 
 if __name__ == "__main__":
     main()

@@ -9,12 +9,15 @@ __version__ = "0.1.0"
 _HOMES = {
     "BadInput": "halflabel.types",
     "Corpus": "halflabel.types",
+    "LabelledFolds": "halflabel.data.folds",
     "Plan": "halflabel.types",
     "TextClassifier": "halflabel.classifier",
     "load": "halflabel.fitted",
     "methods": "halflabel.methods",
+    "open_pool": "halflabel.data.pool",
     "read": "halflabel.data.read",
     "sample": "halflabel.data.sample",
+    "write": "halflabel.data.write",
 }
 
 __all__ = sorted(_HOMES)

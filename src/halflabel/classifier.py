@@ -10,14 +10,16 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from halflabel.data.indicator import Labels, from_matrix, is_matrix, to_matrix
-from halflabel.data.labels import label_of
-from halflabel.data.read import clean
+from halflabel.data.clean import clean, without
+from halflabel.data.indicator import from_matrix, is_matrix, to_matrix
 from halflabel.fitted import Fitted, load
+from halflabel.intake import aligned, as_corpus, as_objects, as_pool, as_texts, traced
 from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
+from halflabel.record import Settings
+from halflabel.sequences import joined
 from halflabel.train.guard import Guard
-from halflabel.training import Settings, Trained, learn
+from halflabel.training import Trained, learn
 from halflabel.types import BadInput, Corpus, Task, WrongTask
 
 DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
@@ -57,17 +59,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """
         columns = from_matrix(y, "y")[1] if is_matrix(y) else None
         given = as_corpus(X, y, "the training texts")
-        pool = Corpus(as_texts(unlabelled if unlabelled is not None else [], "unlabelled"),
-                      [None] * len(unlabelled if unlabelled is not None else []),
-                      [tuple(view) for view in views] if views is not None else [], "unlabelled")
-        everything = given.texts + pool.texts
+        pool = as_pool(unlabelled if unlabelled is not None else [], views)
+        everything = joined(given.texts, pool.texts)
         labelled, said = clean(given.labelled(), role="labelled")
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
+        pool = without(pool, labelled)
         development = None if dev is None else as_corpus(*dev, "dev")
-        trained = learn(labelled, without(pool, labelled), self.chosen_settings(labelled.task), dev=development,
-                        truth=_aligned(truth, unlabelled, without(pool, labelled)), columns=columns,
+        trained = learn(labelled, pool, self.chosen_settings(labelled.task), dev=development,
+                        truth=aligned(truth, unlabelled, pool), columns=columns,
                         folder=None if folder is None else Path(folder), resume=resume, report=report)
-        self._remember(trained, everything, labelled, without(pool, labelled))
+        self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).words and self.encoder not in (None, WORDS)
         ignored = [f"{self.method_} learns on bags of words; the encoder {self.encoder} is not used"] if unused else []
         self.notices_ = [*said, *more, *ignored, *trained.model.facts["run"]["notices"]]
@@ -92,20 +93,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         encoder = WORDS if method.words else self.encoder or plan.encoder
         return Settings(method.name, plan, encoder, int(self.random_state), hyper)
 
-    def _remember(self, trained: Trained, everything: list[str], labelled: Corpus, pool: Corpus) -> None:
+    def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.why
         classes = trained.model.classes
         guard = trained.outcome.guard if len(pool) else Guard(len(classes.names), 0, trained.model.task)
-        several = guard.label.dim() == 2
-        taken = classes.names_of(guard.label.numpy() if several else guard.label.clamp_min(0).numpy())
-        known: dict[str, tuple[Any, int]] = {
-            text: (name if step >= 0 else None, step)
-            for text, name, step in zip(pool.texts, taken, guard.since.tolist(), strict=True)}
-        known |= {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels, strict=True)}
-        self.transduction_ = as_objects([known.get(text, (None, -1))[0] for text in everything])
-        self.labeled_iter_ = np.array([known.get(text, (None, -1))[1] for text in everything])
+        taken = classes.names_of(guard.label.numpy() if guard.label.dim() == 2 else guard.label.clamp_min(0).numpy())
+        found, steps = as_objects([None] * len(pool)), np.full(len(pool), -1)
+        rows = np.arange(len(pool)) if trained.rows is None else np.asarray(trained.rows)
+        steps[rows] = guard.since.numpy()
+        found[rows] = as_objects([name if step >= 0 else None for name, step in zip(taken, guard.since, strict=True)])
+        self.transduction_, self.labeled_iter_ = traced(everything, labelled, pool, found, steps)
 
     def _adopt(self, model: Fitted) -> None:
         names = model.classes.names
@@ -167,50 +166,3 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.two_d_array = False
         tags.classifier_tags.multi_label = True
         return tags
-
-
-def as_texts(texts: Sequence[str], name: str) -> list[str]:
-    """A list of strings, whatever kind of sequence came in."""
-    if isinstance(texts, (str, bytes)):
-        raise BadInput(f"{name}: one string was given where a list of texts is wanted; put it into a list.")
-    found = list(texts)
-    for i, text in enumerate(found):
-        if not isinstance(text, str):
-            raise BadInput(f"{name}: text {i + 1} is {type(text).__name__}, not a string; give a list of strings.")
-    return [str(text) for text in found]
-
-
-def as_corpus(texts: Sequence[str], labels: Any, name: str) -> Corpus:
-    """Texts and labels of the same number."""
-    found, given = as_texts(texts, name), as_labels(labels, name)
-    if len(found) != len(given):
-        raise BadInput(f"{name}: there are {len(found)} texts and {len(given)} labels; give one label for each text.")
-    return Corpus(found, given, source=name)
-
-
-def as_labels(labels: Any, name: str) -> Labels:
-    """A label, a tuple of labels or None for each text, from a sequence of them or from a matrix."""
-    return from_matrix(labels, name)[0] if is_matrix(labels) else [label_of(label) for label in labels]
-
-
-def as_objects(values: Sequence[Any]) -> np.ndarray:
-    """An array (N,) of labels as they are; tuples stay tuples."""
-    array = np.empty(len(values), dtype=object)
-    array[:] = values
-    return array
-
-
-def without(pool: Corpus, labelled: Corpus) -> Corpus:
-    """The pool less the texts whose label is known."""
-    known = set(labelled.texts)
-    return pool.take([i for i, text in enumerate(pool.texts) if text not in known])
-
-
-def _aligned(truth: Any, unlabelled: Sequence[str] | None, pool: Corpus) -> list[Any] | None:
-    """True labels in the order of the pool, for measuring alone."""
-    if truth is None:
-        return None
-    by_text = dict(zip(unlabelled if unlabelled is not None else [], as_labels(truth, "truth"), strict=True))
-    if any(text not in by_text for text in pool.texts):
-        raise BadInput("truth: it has to hold the label of every unlabelled text; leave it out otherwise.")
-    return [by_text[text] for text in pool.texts]

@@ -1,11 +1,11 @@
-"""The command line: `halflabel train`, `predict`, `evaluate`, `tune`, `methods`, `info` and
-`demo`.
+"""The command line: `halflabel train`, `predict`, `evaluate`, `check`, `split` and the others.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Annotated
 
@@ -13,9 +13,14 @@ import typer
 
 from halflabel import __version__, console
 from halflabel.commands.about import info, methods
+from halflabel.commands.augment import augment
+from halflabel.commands.cache import cache
+from halflabel.commands.check import check
 from halflabel.commands.demo import demo
 from halflabel.commands.evaluate import evaluate
+from halflabel.commands.export import export_to
 from halflabel.commands.predict import predict
+from halflabel.commands.split import split
 from halflabel.commands.train import train
 from halflabel.commands.tune import tune
 from halflabel.types import BadInput
@@ -24,7 +29,7 @@ USAGE = 2  # exit code for what a person can mend
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, tune, methods, info, demo):
+for command in (train, predict, evaluate, tune, check, split, augment, export_to, cache, methods, info, demo):
     app.command()(command)
 
 
@@ -46,6 +51,12 @@ def main() -> None:
     """Runs the command; what a person can mend ends as one sentence and exit code 2."""
     try:
         app(args=sys.argv[1:] or ["--help"], prog_name="halflabel")
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        # whoever read our output has seen enough; Python must not try to write the rest of it when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
     except BadInput as error:
         console.fail(str(error))
     except OSError as error:

@@ -14,13 +14,15 @@ from torch import Tensor
 
 from halflabel.data.labels import Classes
 from halflabel.decision import Decision
+from halflabel.disk import write_folder, write_text
 from halflabel.equations import probabilities
 from halflabel.methods import find
 from halflabel.model.bag import Bag, restore_bag
 from halflabel.model.encoder import Encoder, restore_encoder
 from halflabel.model.network import Frozen, Network
-from halflabel.model.vectors import Progress, encode
-from halflabel.train.checkpoint import State, read_tensors, write_folder, write_tensors, write_text
+from halflabel.model.stored import Progress
+from halflabel.model.vectors import encode
+from halflabel.train.checkpoint import State, read_tensors, write_tensors
 from halflabel.train.objective import Objective
 from halflabel.types import BadInput, Shape, Task
 

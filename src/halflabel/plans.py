@@ -27,7 +27,7 @@ PLANS: dict[str, Plan] = {
         name="frozen", frozen=True, encoder="minilm", epochs=10, epoch_steps=100, passes=INFINITE,
         warmup=300, labelled_batch=16, unlabelled_batch=64, encoder_rate=0.0, head_rate=1e-3, schedule="constant",
         ema=0.99, weight_decay=0.0, clip=INFINITE, dropout=True, embeddings=True, token_drop=0.0, max_tokens=256,
-        survey=1_000_000, minutes=INFINITE,
+        survey=50_000, minutes=INFINITE,
     ),
 }
 

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import platform
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,37 +15,27 @@ from torch import nn
 from halflabel.data.augment import WordEdits
 from halflabel.data.labels import Classes
 from halflabel.decision import Decision
-from halflabel.fitted import Fitted, write_decision, write_description
+from halflabel.disk import cache_folder
+from halflabel.fitted import Fitted
 from halflabel.methods import Method, find
 from halflabel.metrics import multi_class
 from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder, load_encoder
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
-from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.model.vectors import VectorStore
 from halflabel.parts.prior import prior, sentences, unlearnable
 from halflabel.ranking import multi_label
-from halflabel.train.checkpoint import Keeper, Memory, write_tensors, write_text
+from halflabel.record import Settings, close_folder, fingerprint, open_run, prepare_folder, versions
+from halflabel.sequences import columns_of, joined
+from halflabel.train.checkpoint import Keeper, Memory
 from halflabel.train.loop import Outcome, Report, train
 from halflabel.train.objective import Began, Given, Objective, Problem
 from halflabel.train.pace import fitted_to_minutes
 from halflabel.train.survey import outputs
 from halflabel.types import BadInput, Corpus, Plan, Shape
 
-
-@dataclass(frozen=True)
-class Settings:
-    """All choices of a run that are not texts."""
-
-    method: str
-    plan: Plan
-    encoder: str
-    seed: int
-    hyper: dict[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"method": self.method, "plan": self.plan.to_json(), "encoder": self.encoder, "seed": self.seed,
-                "hyper": self.hyper}
+BOUND = 50_000  # pool texts that a bounded method learns from, at most
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,6 +44,7 @@ class Trained:
 
     model: Fitted
     outcome: Outcome
+    rows: list[int] | None = None  # of the pool that took part; None if all did
 
 
 def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
@@ -65,12 +53,14 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     """Trains a method on labelled texts and a pool of unlabelled ones; `columns` fixes labels that may not occur."""
     began = time.monotonic()
     classes, texts = columns or Classes.of(labelled.labels), fingerprint(labelled, pool, columns)
+    method, given = find(settings.method), len(pool)
+    rows = taking_part(len(pool), method, settings.seed)
+    if rows is not None:
+        pool, truth = in_memory(pool, rows), truth and [truth[i] for i in rows]
     earlier = None if folder is None else open_run(folder, settings, texts, resume)
-    method = find(settings.method)
-    given = len(pool)
     if method.labelled_pool and not given:
         pool = labelled.without_labels()
-    encoder = make_encoder(method, settings, labelled.texts + pool.texts)
+    encoder = make_encoder(method, settings, joined(labelled.texts, pool.texts))
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
     recipe = method(shape, **settings.hyper)
@@ -100,10 +90,23 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     if folder is not None:
         close_folder(folder, model)
     keeper.finish()
-    return Trained(model, outcome)
+    return Trained(model, outcome, rows)
 
 
-def make_encoder(method: Method, settings: Settings, texts: list[str]) -> Encoder | Bag:
+def taking_part(number: int, method: Method, seed: int) -> list[int] | None:
+    """Rows of the pool that a method learns from: all (None), or if it is bounded at most BOUND, drawn by the seed."""
+    if number <= BOUND or not method.bounded:
+        return None
+    return [int(i) for i in np.sort(np.random.default_rng([seed, 6]).choice(number, BOUND, replace=False))]
+
+
+def in_memory(pool: Corpus, rows: list[int]) -> Corpus:
+    """Some rows of a pool, no longer where they lie."""
+    views = [pool.views[i] for i in rows] if pool.views else []
+    return Corpus([pool.texts[i] for i in rows], [None] * len(rows), views, pool.source)
+
+
+def make_encoder(method: Method, settings: Settings, texts: Sequence[str]) -> Encoder | Bag:
     """The encoder that was named, or for a method of words the bag of their own."""
     if method.words:
         return Bag.fit(texts, int(settings.hyper.get("vocabulary", method.defaults["vocabulary"])),
@@ -119,19 +122,21 @@ def make_problem(encoder: Encoder | Bag, objective: Objective, labelled: Corpus,
     plan, method = settings.plan, objective.method
     y = torch.from_numpy(classes.matrix(labelled.labels))
     objective.pseudo.meet(y)
-    views = [labelled.texts + pool.texts]
+    views = [joined(labelled.texts, pool.texts)]
     if method.strong_views and len(pool):
-        views += [labelled.texts + view for view in strong_views(pool, classes.names, settings.seed)]
+        views += [joined(labelled.texts, view) for view in strong_views(pool, classes.names, settings.seed)]
 
-    def vectors(texts: list[str]) -> np.ndarray:
+    def store() -> VectorStore:
         assert isinstance(encoder, Encoder), "a bag of words is not kept as vectors"
-        store = VectorStore(cache_folder() / "vectors", encoder)
-        return store(texts, lambda done, total: report({"encoded": done, "texts": total}))
+        return VectorStore(cache_folder() / "vectors", encoder)
 
-    given = Given(views[0], y, encoder, lambda: vectors(views[0]), settings.seed)
+    def progress(done: int, total: int) -> None:
+        report({"encoded": done, "texts": total})
+
+    given = Given(views[0], y, encoder, lambda: store()(views[0], progress), settings.seed)
     began = method.start(given) if method.start is not None else Began()
-    source: Source = (VectorSource([torch.from_numpy(vectors(view)) for view in views]) if plan.frozen
-                      else TokenSource(encoder, views, drop=plan.token_drop))
+    source: Source = (VectorSource([store().rows(view, progress) for view in views]) if plan.frozen
+                      else TokenSource(encoder, views, drop=plan.token_drop, folder=cache_folder() / "tokens"))
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(source, y, len(pool), len(views), known, labelled.task, began)
 
@@ -145,10 +150,10 @@ def prepare(encoder: Encoder, plan: Plan) -> None:
             module.requires_grad_(False)
 
 
-def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[list[str]]:
+def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[Sequence[str]]:
     """The views that came with the pool, else one made by word edits."""
     if pool.views:
-        return [list(column) for column in zip(*pool.views, strict=True)]
+        return columns_of(pool.views)
     return [WordEdits.fit(pool.texts, seed=seed, keep=[str(name) for name in names]).views(pool.texts, seed)]
 
 
@@ -185,54 +190,3 @@ def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, sou
     method = objective.method
     return Decision.fit(scores, prior(problem.y).double().numpy(), source=source, logits=method.logits,
                         slope=method.slope, chosen="fixed" if method.logits else "prior-quantile")
-
-
-def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict[str, Any] | None:
-    """What an earlier run in this folder was; None when a new one begins."""
-    file = folder / "run.json"
-    if not resume:
-        if folder.exists() and any(folder.iterdir()):
-            raise BadInput(f"{folder} is not empty; choose another --out, or go on with --resume.")
-        return None
-    if not file.is_file():
-        raise BadInput(f"{folder} holds no run to go on with (there is no run.json in it); leave out --resume.")
-    run: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    if run["settings"] != json.loads(json.dumps(settings.to_json())) or run["texts"] != texts:
-        raise BadInput(f"{folder} holds a run with other texts or settings; give the same ones, or choose another "
-                       "--out.")
-    return run
-
-
-def prepare_folder(folder: Path, model: Fitted, plan: Plan, settings: Settings) -> None:
-    """Writes what does not change during a run; run.json last, so that its presence means the rest is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    write_description(folder, model.encoder, model.description())
-    if plan.frozen:
-        write_tensors(folder / "encoder.safetensors", dict(model.encoder.state_dict()))
-    run = {"settings": settings.to_json(), "plan": plan.to_json(), "texts": model.facts["texts"]["fingerprint"]}
-    write_text(folder / "run.json", json.dumps(run, indent=1))
-
-
-def close_folder(folder: Path, model: Fitted) -> None:
-    """Writes what the end of a run adds; config.json last, since it says that the run is finished."""
-    if model.decision is not None:
-        write_decision(folder, model.decision)
-    write_text(folder / "config.json", json.dumps(model.description(), indent=1, ensure_ascii=False))
-
-
-def fingerprint(labelled: Corpus, pool: Corpus, columns: Classes | None = None) -> str:
-    """A hash of all texts, labels and views, in order, and of the labels if they were fixed beforehand."""
-    digest = hashlib.blake2b(repr(columns.names).encode() if columns else b"", digest_size=16)
-    for corpus in (labelled, pool):
-        digest.update(f"{len(corpus)}\n".encode())
-        for row in zip(corpus.labels, corpus.texts, *zip(*corpus.views, strict=True), strict=True):
-            digest.update(f"{row!r}\n".encode("utf-8", "surrogatepass"))
-    return digest.hexdigest()
-
-
-def versions() -> dict[str, str]:
-    """What the run ran on."""
-    import transformers
-
-    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
-            "transformers": transformers.__version__, "machine": platform.machine()}

@@ -5,9 +5,11 @@ Shape legend, used in every docstring: N texts, K labels, H encoder width, D hea
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
+
+from halflabel.sequences import chosen, joined
 
 Label = str | int | bool
 Task = Literal["multi-class", "multi-label"]
@@ -45,11 +47,12 @@ class Corpus:
     A label is one name (multi-class), a tuple of names (multi-label, `()` meaning none) or None (not labelled);
     a tuple that is a `Partial` leaves some labels open.
     `views` holds ready-made strong views: for each text as many as the file had columns `aug_0`, `aug_1`, ...
+    Texts and views are lists, or sequences on disk (`data.pool`) that no step here takes into memory.
     """
 
-    texts: list[str]
+    texts: Sequence[str]
     labels: list[Label | tuple[Label, ...] | None]
-    views: list[tuple[str, ...]] = field(default_factory=list)
+    views: Sequence[tuple[str, ...]] = field(default_factory=list)
     source: str = "memory"
 
     def __post_init__(self) -> None:
@@ -63,10 +66,10 @@ class Corpus:
     def task(self) -> Task:
         return "multi-label" if any(isinstance(label, tuple) for label in self.labels) else "multi-class"
 
-    def take(self, rows: list[int]) -> Corpus:
+    def take(self, rows: Sequence[int]) -> Corpus:
         """The given rows, in the given order."""
-        views = [self.views[i] for i in rows] if self.views else []
-        return Corpus([self.texts[i] for i in rows], [self.labels[i] for i in rows], views, self.source)
+        views = chosen(self.views, rows) if self.views else []
+        return Corpus(chosen(self.texts, rows), [self.labels[i] for i in rows], views, self.source)
 
     def labelled(self) -> Corpus:
         return self.take([i for i, label in enumerate(self.labels) if label is not None])
@@ -78,8 +81,8 @@ class Corpus:
         return Corpus(self.texts, [None] * len(self.texts), self.views, self.source)
 
     def __add__(self, other: Corpus) -> Corpus:
-        views = self.views + other.views if bool(self.views) == bool(other.views) else []
-        return Corpus(self.texts + other.texts, self.labels + other.labels, views, self.source)
+        views = joined(self.views, other.views) if bool(self.views) == bool(other.views) else []
+        return Corpus(joined(self.texts, other.texts), self.labels + other.labels, views, self.source)
 
 
 @dataclass(frozen=True)

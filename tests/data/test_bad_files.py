@@ -12,73 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from bad_cases import CASES
+from cli_runner import runner
+from halflabel.data.files import File
 from halflabel.data.read import read
 from halflabel.types import BadInput
-
-CASES = [
-    ("empty.csv", b"", ["is empty"]),
-    ("blank.jsonl", b"\n \n", ["is empty"]),
-    ("header_only.csv", b"text,label\n", ["no rows", "at least one text"]),
-    ("none.json", b"[]", ["no rows"]),
-    ("latin1.csv", "text,label\nfine,a\ncafé,b\n".encode("latin-1"), ["line 3", "byte 22", "0xe9", "UTF-8"]),
-    ("latin1_bom.txt", b"\xef\xbb\xbfab\n\xe9", ["line 2", "byte 7", "save it as UTF-8"]),
-    ("utf16.csv", "text,label\na,b\n".encode("utf-16"), ["UTF-16", "save it as UTF-8"]),
-    ("long.csv", b"text,label\na,b\nc,d,e\n", ["line 3", "3 cells", "header has 2", "quotes"]),
-    ("short.csv", b'text,label\n"a\nb",x\n\nc\n', ["line 5", "1 cells", "header has 2"]),
-    ("short.tsv", b"text\tlabel\na\n", ["line 2", "1 cells"]),
-    ("open_quote.csv", b'text,label\na,b\nc,"d\ne,f\n', ["line 3", "never closed"]),
-    ("open_quote_first.csv", b'text,label\n"a,b\nc,d\n', ["line 2"]),
-    (
-        "no_header.csv",
-        b"I like it,pos\nI do not,neg\n",
-        ["'I like it', 'pos'", "--text-column", "text,label"],
-    ),
-    ("no_text.jsonl", b'{"a": 1, "b": 2}\n', ["'a', 'b'", "--text-column"]),
-    ("two_texts.csv", b"body,title,label\na,b,c\n", ["'body', 'title'", "--text-column"]),
-    ("twice.csv", b"text,text\na,b\n", ["'text', 'text'", "--text-column"]),
-    ("two_labels.csv", b"text,category,target\na,b,c\n", ["'category', 'target'", "--label-column"]),
-    ("label_and_labels.csv", b"text,Label,labels\na,b,c\n", ["'Label', 'labels'", "--label-column"]),
-    ("torn.jsonl", b'{"text": "a"}\n{"text": "b', ["line 2", "not valid JSON", "one whole object per line"]),
-    ("comma.json", b'[{"text": "a"},\n{"text": "b"},]', ["line 2", "column", "not valid JSON"]),
-    ("strings.jsonl", b'{"text": "a"}\n"b"\n', ["line 2", "a str, not an object"]),
-    ("strings.json", b'["a", "b"]', ["record 1", "a str, not an object"]),
-    ("columns.json", b'{"text": {"0": "a", "1": "b"}}', ["line 1", "'text'", "the text is a dict"]),
-    ("deep.jsonl", b"[" * 200_000, ["line 1", "JSON"]),
-    ("list_text.jsonl", b'{"text": "a"}\n\n{"text": ["b"]}', ["line 3", "'text'", "a list", "one string"]),
-    ("minus.jsonl", b'{"text": "a", "label": "-1"}', ["line 1", "'label'", "'-1'", "rename"]),
-    ("minus.csv", b"text,label\na,x\nb,-1\n", ["line 3", "'label'", "'-1'", "leave it empty"]),
-    ("minus_tags.csv", b"text,tags\na,x;y\nb,-1\n", ["line 3", "'tags'", "'-1'"]),
-    ("floats.csv", b"text,label\na,1\nb,0.5\n", ["line 3", "'label'", "0.5", "fraction"]),
-    ("floats.jsonl", b'{"text": "a", "label": 0.25}', ["line 1", "0.25"]),
-    ("dict.jsonl", b'{"text": "a", "label": {"x": 1}}', ["line 1", "'label'", "a dict"]),
-    (
-        "mixed_kinds.jsonl",
-        b'{"text": "a", "label": 1}\n{"text": "b", "label": "x"}',
-        ["line 2", "'x'", "one kind"],
-    ),
-    (
-        "mixed_bool.jsonl",
-        b'{"text": "a", "label": 1}\n{"text": "b", "label": true}',
-        ["line 2", "true/false"],
-    ),
-    (
-        "mixed_lists.jsonl",
-        b'{"text": "a", "label": "x"}\n{"text": "b", "label": ["x"]}',
-        ["line 2", "mixes lists"],
-    ),
-    ("mixed_lists.csv", b'text,label\na,"[""x""]"\nb,y\n', ["line 3", "'y'", "mixes lists"]),
-    (
-        "null_in_list.jsonl",
-        b'{"text": "a", "labels": ["x", null]}',
-        ["line 1", "'labels'", "None", "take it out"],
-    ),
-    ("nested_list.jsonl", b'{"text": "a", "labels": [["x"]]}', ["line 1", "a list"]),
-    ("half_pair.jsonl", b'{"text": "a", "label": "\\ud800"}', ["line 1", "surrogate"]),
-    ("two_marks.csv", b"text,labels\na,x;y\nb,x|y\n", ["line 3", "';' and by '|'"]),
-    ("packed.csv.gz", b"\x1f\x8b\x08\x00", ["gzip", "unpack"]),
-    ("sheet.csv", b"PK\x03\x04rest", ["Excel", "CSV"]),
-    ("no_magic.parquet", b"text,label\na,b\n", ["not a whole Parquet file", "again"]),
-]
 
 
 @pytest.mark.parametrize(("name", "content", "said"), CASES, ids=[case[0] for case in CASES])
@@ -106,10 +44,10 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     ("error", "said"), [(PermissionError(13, "no"), "chmod"), (OSError(5, "broken"), "broken")]
 )
 def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str) -> None:
-    def refuse(self: Path) -> bytes:
+    def refuse(self: File) -> bytes:
         raise error
 
-    monkeypatch.setattr(Path, "read_bytes", refuse)
+    monkeypatch.setattr(File, "_opened", refuse)
     with pytest.raises(BadInput, match=rf"secret.csv .*{said}"):
         read("secret.csv")
 
@@ -221,3 +159,37 @@ def test_whatever_is_in_a_file_it_is_read_or_refused_in_one_sentence(
         sentence = str(error)
     assert sentence.startswith(str(path))
     assert "\n" not in sentence
+
+
+LABEL_TROUBLE = ("two_labels", "label_and_labels", "minus", "floats", "dict", "mixed", "null_in_list", "nested_list",
+                 "half_pair", "two_marks", "float_column", "twice")
+
+
+@pytest.mark.parametrize(("name", "content", "said"), CASES, ids=[case[0] for case in CASES])
+def test_a_bad_file_ends_the_command_with_2_and_leaves_nothing(
+    tmp_path: Path, name: str, content: bytes, said: list[str], capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cli = runner(capsys, monkeypatch)
+    path, good = tmp_path / name, tmp_path / "good.csv"
+    path.write_bytes(content)
+    good.write_text("text,label\none,a\ntwo,b\n")
+    out = tmp_path / "deep" / "run"
+    runs = [("train", path, "--out", out), ("split", path, "--labelled", "1", "--out", out),
+            ("augment", path, "--out", tmp_path / "views.csv")]
+    if not name.startswith(LABEL_TROUBLE):  # nobody looks at the labels of a pool
+        runs.append(("train", good, "--unlabelled", path, "--out", out))
+    for arguments in runs:
+        done = cli(*arguments)
+        assert (done.code, done.lines, done.out) == (2, 1, ""), done
+        assert path.name in done.err and (arguments[1] == good or all(part in done.err for part in said)), done.err
+    left = {entry.name for entry in tmp_path.rglob("*") if entry.is_file()}
+    assert left == {name, "good.csv"}
+
+
+def test_a_folder_and_a_file_that_may_not_be_read_end_the_command_with_2(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cli = runner(capsys, monkeypatch)
+    done = cli("train", tmp_path, "--out", tmp_path / "run")
+    assert done.code == 2 and "is a folder" in done.err and done.lines == 1

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import torch
 
+from halflabel.columns import key_of
 from halflabel.model import encoder as doors
 from halflabel.model.encoder import Encoder, load_encoder, locate, pool, restore_encoder
-from halflabel.model.vectors import VectorStore, encode, key_of
+from halflabel.model.vectors import VectorStore, encode
 from halflabel.types import BadInput
 
 

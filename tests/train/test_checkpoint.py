@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from halflabel.train.checkpoint import Keeper, Memory, read_tensors, write_folder, write_tensors, write_text
+from halflabel.disk import write_folder, write_text
+from halflabel.train.checkpoint import Keeper, Memory, read_tensors, write_tensors
 from halflabel.types import BadInput
 
 TENSORS = {"a": torch.arange(4.0), "b": torch.tensor(3)}

@@ -73,7 +73,7 @@ def about_machine() -> dict[str, Any]:
 
     import torch
 
-    from halflabel.model.vectors import cache_folder
+    from halflabel.disk import cache_folder
 
     def installed(name: str) -> str | None:
         try:

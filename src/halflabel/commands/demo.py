@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json as jsonlib
 import shlex
 import time
@@ -70,16 +69,15 @@ def is_demo(folder: Path) -> bool:
 def write_sample(out: Path, split: Split, test: Corpus) -> None:
     """The texts as files that the other commands take, with their queue and their tags."""
     from halflabel.data.sample import sample
+    from halflabel.data.write import written
 
     out.mkdir(parents=True, exist_ok=True)
     tags = {text: ";".join(map(str, label)) for part in (sample("train", "tags"), sample("test", "tags"))
             for text, label in zip(part.texts, part.labels, strict=True) if isinstance(label, tuple)}
     for name, corpus in (("labelled", split.labelled), ("unlabelled", split.unlabelled), ("test", test)):
-        with open(out / f"{name}.csv", "w", encoding="utf-8", newline="") as stream:
-            lines = csv.writer(stream, lineterminator="\n")
-            lines.writerow(["text", "label", "tags"][: 1 if name == "unlabelled" else 3])
-            for text, label in zip(corpus.texts, corpus.labels, strict=True):
-                lines.writerow([text] if label is None else [text, label, tags[text]])
+        with written(out / f"{name}.csv", "csv") as write:
+            write([{"text": text} | ({} if label is None else {"label": label, "tags": tags[text]})
+                   for text, label in zip(corpus.texts, corpus.labels, strict=True)])
 
 
 def train_one(clf: TextClassifier, split: Split, test: Corpus, *, pool: Sequence[str],

@@ -21,11 +21,11 @@ argument = partial(typer.Argument, show_default=False)
 
 # where things are
 Labelled = Annotated[list[Path], argument(
-    metavar="LABELLED", help="csv, tsv, jsonl, parquet or txt; rows without a label count as unlabelled.")]
+    metavar="LABELLED", help="Files, globs or folders; rows without a label count as unlabelled.")]
 Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained model.")]
 RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for the run and its model.")]
 Pool = Annotated[list[Path] | None, plain(
-    "--unlabelled", "--unlabeled", metavar="POOL", help="File of unlabelled texts; may be given again.")]
+    "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be given again.")]
 Dev = Annotated[Path | None, plain(metavar="FILE", help="Labelled texts that choose the best model.")]
 TextColumn = Annotated[str | None, option(help="Column that holds the texts.", show_default="found by name")]
 LabelColumn = Annotated[str | None, option(help="Column that holds the labels.", show_default="found by name")]

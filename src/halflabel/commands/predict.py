@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel import console
 from halflabel.commands import options
-from halflabel.commands.writers import FORMATS, check_output, output
+from halflabel.commands.writers import CAME_AS, FORMATS, SAME, Shards, check_output, output
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
@@ -25,28 +26,48 @@ def predict(
     model: options.Model,
     files: Annotated[list[str] | None, options.argument(
         metavar="FILE",
-        help="Files of texts. Standard input (- or nothing) is one text per line, or JSON lines.")] = None,
+        help="Files or globs of texts. Standard input (- or nothing) is one text per line, or JSON lines.")] = None,
     *,
-    out: Annotated[Path | None, options.option(metavar="FILE", help="Write there.",
+    out: Annotated[Path | None, options.option(metavar="FILE", help="Write there; with --shard a folder.",
                                              show_default="standard output")] = None,
     all: Annotated[bool, options.option("--all", help="Add the probability of every label.")] = False,
-    format: Annotated[str | None, options.option(metavar="|".join(FORMATS),
-                                               show_default="by the name of --out, else jsonl")] = None,
+    format: Annotated[str | None, options.option(
+        metavar="|".join((*FORMATS, SAME)), help="`same` is the format of the first file.",
+        show_default="by the name of --out, else jsonl")] = None,
+    shard: Annotated[int | None, options.option(
+        metavar="ROWS", min=1, help="Write a file of so many rows at a time into the folder --out.")] = None,
+    resume: Annotated[bool, options.option("--resume", help="Keep the shards that are there, do the others.")] = False,
     decision: options.Decision = None,
     text_column: options.TextColumn = None,
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:
-    """Predict labels for texts, in their order."""
-    kind = check_output(out, format, force=force)
-    texts = itertools.chain.from_iterable([texts_of(file, text_column) for file in files or [STDIN]])
+    """Predict labels for texts while they are being read.
+
+    The order of the texts is kept.
+
+    \b
+    halflabel predict model new.csv --out labels.csv
+    tail -f log.txt | halflabel predict model
+    halflabel predict model 'pool-*.parquet' --out labels --shard 100000 --format parquet
+    """
+    from halflabel.data.files import expanded
+
+    names = expanded(files or [STDIN])
+    kind = kind_of(names, out, format, shard, resume=resume, force=force)
+    texts: Iterable[str] = itertools.chain.from_iterable([texts_of(file, text_column) for file in names])
     from halflabel.fitted import load
 
     fitted = load(model)
     several = decision is not None or fitted.task == "multi-label"
     rule = fitted.rules.rule(decision) if several else None
+    target = output(out, kind)
+    if out is not None and shard is not None:
+        about = {"model": weights_of(model), "files": names, "all": all, "text": text_column, "decision": decision}
+        shards = Shards(out, kind, shard, about, resume=resume)
+        texts, target = itertools.islice(texts, shards.finished, None), shards.open()
     count = empty = without = 0
-    with output(out, kind, fitted.classes.names if all else (), several=several) as write:
+    with target as write:
         for chunk in chunks(texts):
             found = rows(fitted, chunk, rule, everything=all)
             write(found)
@@ -61,13 +82,45 @@ def predict(
         console.say(f"{count:,} predictions are in {out}")
 
 
+def kind_of(files: Sequence[str], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
+            force: bool) -> str:
+    """The format to write, once it is sure that it can be written."""
+    chosen = same_format(files) if format == SAME else format
+    if resume and shard is None:
+        raise BadInput("--resume goes on with shards; give --shard and --out as before")
+    if shard is None:
+        return check_output(out, chosen, force=force)
+    if out is None:
+        raise BadInput("--shard writes into a folder; name it with --out")
+    return "parquet" if chosen == "parquet" else check_output(None, chosen, force=force)
+
+
+def same_format(files: Sequence[str]) -> str:
+    """The format in which the predictions for a file are written if it shall be the same."""
+    from halflabel.data.files import File
+    from halflabel.data.formats import format_of
+    from halflabel.data.read import usual_names
+
+    file = File(files[0])
+    if file.path == STDIN or Path(file.path).is_dir():
+        return "jsonl"
+    return "tsv" if file.suffix in (".tsv", ".tab") else CAME_AS[format_of(file, usual_names()).name]
+
+
+def weights_of(model: Path) -> str:
+    """A hash of the model's weights."""
+    with open(model / "model.safetensors", "rb") as file:
+        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
+
+
 def texts_of(file: str, text_column: str | None) -> Iterable[str]:
-    """The texts of a file; standard input is read as it comes unless it is a table."""
+    """The texts of a file as it is read; standard input comes line by line unless it is a table."""
     if file == STDIN and text_column is None and not looks_like_json():
         return stdin_lines()
-    from halflabel.data.read import read
+    from halflabel.data.pool import origin
 
-    return read(file, text=text_column, labels=False).texts
+    found = origin(file, text_column)
+    return (text or "" for columns in found.batches() for text in columns[0].to_pylist())
 
 
 def looks_like_json() -> bool:
@@ -107,7 +160,8 @@ def rows(fitted: Fitted, texts: list[str], rule: Rule | None, *, everything: boo
     else:
         found = [several(text, shares, chosen, names) for text, shares, chosen in zip(texts, p, rule(p), strict=True)]
     if everything:
-        found = [row | {"probabilities": shares} for row, shares in zip(found, p.round(6).tolist(), strict=True)]
+        for row, shares in zip(found, p.round(6).tolist(), strict=True):
+            row["probabilities"] = {str(name): share for name, share in zip(names, shares, strict=True)}
     return found
 
 

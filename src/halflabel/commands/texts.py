@@ -7,8 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from halflabel.columns import rows_holding
+from halflabel.data.clean import clean, without
 from halflabel.data.labels import Classes
-from halflabel.data.read import clean, read
+from halflabel.data.pool import open_pool
+from halflabel.data.read import joined, read
 from halflabel.types import BadInput, Corpus
 
 
@@ -33,25 +36,29 @@ class Texts:
 
 def gather(labelled: Sequence[Path], pool: Sequence[Path], dev: Path | None, columns: Columns, *, truth: bool) -> Texts:
     """Reads and cleans all files; rows without a label in the labelled files belong to the pool."""
-    given = joined([read(file, text=columns.text, label=columns.label) for file in labelled])
+    given = read([str(file) for file in labelled], text=columns.text, label=columns.label)
     known, notices = clean(given.labelled(), role="labelled")
     classes = classes_of(known)
-    read_pools = [read_pool(file, columns, truth=truth) for file in pool]
-    notices += [notice for _, notice in read_pools if notice]
-    rest, more = clean(joined([given.unlabelled(), *(corpus for corpus, _ in read_pools)]), role="unlabelled")
-    rest, overlap = without_known(rest, known)
-    hidden = true_labels(rest, classes) if truth else None
-    judged = read_dev(dev, columns, classes, known.texts + rest.texts) if dev is not None else (None, [])
-    return Texts(known, rest.without_labels(), hidden, judged[0], [*notices, *more, *overlap, *judged[1]])
+    rest, more = (with_truth if truth else stored)(given.unlabelled(), pool, columns)
+    alone = without(rest, known)
+    both = len(rest) - len(alone)
+    overlap = [f"{both} of the unlabelled texts are also labelled and count as labelled"] if both else []
+    hidden = true_labels(alone, classes) if truth else None
+    judged = (read_dev(dev, columns, classes, [known.texts, alone.texts]) if dev is not None else (None, []))
+    return Texts(known, alone.without_labels(), hidden, judged[0], [*notices, *more, *overlap, *judged[1]])
 
 
-def joined(corpora: Sequence[Corpus]) -> Corpus:
-    """Corpora one after the other, under all of their names."""
-    parts = [corpus for corpus in corpora if len(corpus)] or list(corpora[:1])
-    whole = parts[0]
-    for part in parts[1:]:
-        whole = whole + part
-    return replace(whole, source=", ".join(dict.fromkeys(part.source for part in parts)))
+def stored(rest: Corpus, pool: Sequence[Path], columns: Columns) -> tuple[Corpus, list[str]]:
+    """The pool on disk, read once; a few texts from the labelled files alone stay in memory."""
+    if not pool:
+        return clean(rest, role="unlabelled")
+    return open_pool([*([rest] if len(rest) else []), *map(str, pool)], text=columns.text)
+
+
+def with_truth(rest: Corpus, pool: Sequence[Path], columns: Columns) -> tuple[Corpus, list[str]]:
+    """The pool in memory, with its labels."""
+    files = [read(str(file), text=columns.text, label=columns.label) for file in pool]
+    return clean(joined([rest, *files]), role="unlabelled")
 
 
 def classes_of(corpus: Corpus) -> Classes:
@@ -60,29 +67,6 @@ def classes_of(corpus: Corpus) -> Classes:
         return Classes.of(corpus.labels)
     except BadInput as error:
         raise BadInput(f"{corpus.source}: {error}") from None
-
-
-def read_pool(file: Path, columns: Columns, *, truth: bool) -> tuple[Corpus, str]:
-    """A file of unlabelled texts; its labels stay only if they are wanted as truth."""
-    if truth:
-        return read(file, text=columns.text, label=columns.label), ""
-    try:
-        corpus = read(file, text=columns.text)
-    except BadInput:
-        # labels that nobody will use must not stop a run; if the texts are at fault, this fails again
-        return read(file, text=columns.text, labels=False), ""
-    count = sum(label is not None for label in corpus.labels)
-    notice = f"{count} labels in {corpus.source} are not looked at; --truth uses them for measuring only"
-    return corpus.without_labels(), notice if count else ""
-
-
-def without_known(pool: Corpus, labelled: Corpus) -> tuple[Corpus, list[str]]:
-    """The pool less the texts whose label is known."""
-    known = set(labelled.texts)
-    rows = [i for i, text in enumerate(pool.texts) if text not in known]
-    both = len(pool) - len(rows)
-    notices = [f"{both} of the unlabelled texts are also labelled and count as labelled"] if both else []
-    return pool.take(rows), notices
 
 
 def true_labels(pool: Corpus, classes: Classes) -> list[Any]:
@@ -95,10 +79,11 @@ def true_labels(pool: Corpus, classes: Classes) -> list[Any]:
     return list(pool.labels)
 
 
-def read_dev(file: Path, columns: Columns, classes: Classes, training: list[str]) -> tuple[Corpus, list[str]]:
+def read_dev(file: Path, columns: Columns, classes: Classes, training: Sequence[Sequence[str]]
+             ) -> tuple[Corpus, list[str]]:
     """Labelled texts that choose the best model, all with labels that training knows."""
     corpus, notices = labelled_rows(file, columns, classes, role="dev")
-    both = len(set(corpus.texts) & set(training))
+    both = sum(len(rows_holding(texts, corpus.texts)) for texts in training)
     if both:
         notices.append(f"{both} texts of {corpus.source} are also among the training texts; its score may be too good")
     return corpus, notices

@@ -122,7 +122,10 @@ def add_views(texts: Texts, views: Views, estimator: TextClassifier, text_column
 
         pool, notices = with_views(texts.pool, views.file, text_column)
         return replace(texts, pool=pool, notices=texts.notices + notices)
-    return replace(texts, pool=replace(texts.pool, views=translated(texts.pool.texts, views, estimator.random_state)))
+    from halflabel.commands.augment import translated
+
+    found = translated(texts.pool.texts, views.there, views.back, estimator.random_state)
+    return replace(texts, pool=replace(texts.pool, views=[(view,) for view in found]))
 
 
 def check_wants_views(method: str, texts: Texts) -> None:
@@ -137,18 +140,6 @@ def check_wants_views(method: str, texts: Texts) -> None:
                        "--views and --back-translate")
 
 
-def translated(pool: list[str], views: Views, seed: int) -> list[tuple[str, ...]]:
-    """Each text there and back, kept in the cache."""
-    from halflabel.data.translate import back_translate
-    from halflabel.model.vectors import cache_folder
-
-    models: dict[str, Any] = {name: value for name, value in (("there", views.there), ("back", views.back)) if value}
-    with console.meter() as meter:
-        found = back_translate(pool, cache=cache_folder() / "translations", seed=seed, **models,
-                               progress=lambda done, total: meter.show("translating texts", done, total))
-    return [(view,) for view in found]
-
-
 def set_checkpoints(seconds: float) -> None:
     """Changes how often a run is saved; tests that kill runs want it often."""
     from halflabel.train import loop
@@ -158,7 +149,7 @@ def set_checkpoints(seconds: float) -> None:
 
 def is_finished(out: Path, estimator: TextClassifier, texts: Texts) -> bool:
     """Whether the run in the folder is over; one with other texts or settings is refused."""
-    from halflabel.training import fingerprint, open_run
+    from halflabel.record import fingerprint, open_run
 
     settings = estimator.chosen_settings(texts.labelled.task)
     open_run(out, settings, fingerprint(texts.labelled, texts.pool), resume=True)

@@ -1,32 +1,32 @@
-"""Predictions as jsonl, csv, tsv or parquet; a file gets its name only when it is whole."""
+"""Where predictions go: standard output, one file, or a folder of shards of which none that is done is ever lost."""
 
 from __future__ import annotations
 
-import csv
 import json
-import os
 import sys
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any
 
 from halflabel.types import BadInput
 
-Rows = list[dict[str, Any]]
-Write = Callable[[Rows], None]
-Fields = tuple[str, str, str]
+if TYPE_CHECKING:
+    from halflabel.data.write import Row, Write
+
 FORMATS = ("jsonl", "csv", "tsv", "parquet")
+SAME = "same"
+CAME_AS = {"csv": "csv", "parquet": "parquet", "arrow": "parquet", "json": "jsonl", "txt": "jsonl"}
+ABOUT = "shards.json"
 
 
-def check_output(file: Path | None, named: str | None, *, force: bool) -> str:
+def check_output(file: Path | None, named: str | None, *, force: bool, formats: Sequence[str] = FORMATS) -> str:
     """The format to write, once it is sure that it can be written."""
     suffix = file.suffix.lower().lstrip(".") if file else "jsonl"
     kind = named or suffix
-    if kind not in FORMATS:
+    if kind not in formats:
         what = f"the format '{kind}' is not known" if named else f"the ending of {file} names no format"
-        raise BadInput(f"{what}; use one of {', '.join(FORMATS)} (--format)")
+        raise BadInput(f"{what}; use one of {', '.join(formats)} (--format)")
     if file is None:
         if kind == "parquet":
             raise BadInput("parquet cannot go to standard output; name a file with --out")
@@ -39,85 +39,65 @@ def check_output(file: Path | None, named: str | None, *, force: bool) -> str:
 
 
 @contextmanager
-def output(file: Path | None, kind: str, classes: Sequence[object], *, several: bool = False) -> Iterator[Write]:
-    """A function that writes rows; `classes` are named if each row has a probability of each.
+def output(file: Path | None, kind: str) -> Iterator[Write]:
+    """A function that writes rows to a file or to standard output."""
+    from halflabel.data.write import text_writer, written
 
-    Rows have a label and its score, or with `several` lists of both.
-    """
-    fields = ("text", "labels", "scores") if several else ("text", "label", "score")
-    if file is None:
-        yield _text(sys.stdout, kind, classes, fields)
-        sys.stdout.flush()
-        return
-    temporary = file.with_name(f".{file.name}-{uuid.uuid4().hex}")
-    try:
-        with (_parquet(temporary, classes, fields) if kind == "parquet"
-              else _opened(temporary, kind, classes, fields)) as write:
+    if file is not None:
+        with written(file, kind) as write:
             yield write
-        os.replace(temporary, file)
-    finally:
-        temporary.unlink(missing_ok=True)
+        return
+    yield text_writer(sys.stdout, kind)
+    sys.stdout.flush()
 
 
-@contextmanager
-def _opened(file: Path, kind: str, classes: Sequence[object], fields: Fields) -> Iterator[Write]:
-    with open(file, "w", encoding="utf-8", newline="") as stream:
-        yield _text(stream, kind, classes, fields)
+class Shards:
+    """A folder of files with the same number of rows, each in its place as soon as it is done."""
 
+    def __init__(self, folder: Path, kind: str, rows: int, about: dict[str, Any], *, resume: bool) -> None:
+        self.folder, self.kind, self.size = folder, kind, rows
+        about = about | {"format": kind, "rows": rows}
+        if folder.exists() and not folder.is_dir():
+            raise BadInput(f"{folder} is a file; name a folder with --out, or leave out --shard")
+        if not resume and folder.is_dir() and any(folder.iterdir()):
+            raise BadInput(f"{folder} is not empty; choose another --out, or go on with --resume")
+        if resume and self._about() != about:
+            raise BadInput(f"{folder} holds no shards of this model and these files; leave out --resume")
+        self.about = about
+        self.done = 0 if not resume else len(list(folder.glob(f"part-*.{kind}")))
+        self.waiting: list[Row] = []
 
-def _text(stream: TextIO, kind: str, classes: Sequence[object], fields: Fields) -> Write:
-    if kind == "jsonl":
-        return _jsonl(stream, classes)
-    return _table(stream, "," if kind == "csv" else "\t", classes, fields)
+    def _about(self) -> Any:
+        try:
+            return json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            return None
 
+    @property
+    def finished(self) -> int:
+        """Rows that stand in whole shards already."""
+        return self.done * self.size
 
-def _jsonl(stream: TextIO, classes: Sequence[object]) -> Write:
-    names = [str(name) for name in classes]
-    plain = (stream.encoding or "").lower().replace("-", "") != "utf8"
+    @contextmanager
+    def open(self) -> Iterator[Callable[[Sequence[Row]], None]]:
+        """A function that writes rows; what is left in the end becomes the last shard."""
+        from halflabel.disk import write_text
 
-    def write(rows: Rows) -> None:
-        for row in rows:
-            if names:
-                row = row | {"probabilities": dict(zip(names, row["probabilities"], strict=True))}
-            stream.write(json.dumps(row, ensure_ascii=plain) + "\n")
-        stream.flush()
-    return write
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_text(self.folder / ABOUT, json.dumps(self.about))
+        yield self._write
+        if self.waiting:
+            self._shard(self.waiting)
 
+    def _write(self, rows: Sequence[Row]) -> None:
+        self.waiting.extend(rows)
+        while len(self.waiting) >= self.size:
+            self._shard(self.waiting[: self.size])
+            self.waiting = self.waiting[self.size :]
 
-def _table(stream: TextIO, delimiter: str, classes: Sequence[object], fields: Fields) -> Write:
-    lines = csv.writer(stream, delimiter=delimiter, lineterminator="\n")
-    lines.writerow([*fields, *(f"p_{name}" for name in classes)])
+    def _shard(self, rows: Sequence[Row]) -> None:
+        from halflabel.data.write import written
 
-    def write(rows: Rows) -> None:
-        lines.writerows([_cell(value) for value in _flat(row, classes, fields).values()] for row in rows)
-        stream.flush()
-    return write
-
-
-@contextmanager
-def _parquet(file: Path, classes: Sequence[object], fields: Fields) -> Iterator[Write]:
-    import pyarrow as pa
-    from pyarrow.parquet import ParquetWriter
-
-    opened: list[Any] = []
-
-    def write(rows: Rows) -> None:
-        table = pa.Table.from_pylist([_flat(row, classes, fields) for row in rows])
-        if not opened:
-            opened.append(ParquetWriter(file, table.schema))
-        opened[0].write_table(table)
-    try:
-        yield write
-    finally:
-        for writer in opened:
-            writer.close()
-
-
-def _cell(value: Any) -> Any:
-    """Lists as JSON, which `read` takes back: names may hold any mark that could part them."""
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else value
-
-
-def _flat(row: dict[str, Any], classes: Sequence[object], fields: Fields) -> dict[str, Any]:
-    shares = {f"p_{name}": p for name, p in zip(classes, row.get("probabilities", ()), strict=True)}
-    return {name: row[name] for name in fields} | shares
+        with written(self.folder / f"part-{self.done:05d}.{self.kind}", self.kind) as write:
+            write(rows)
+        self.done += 1

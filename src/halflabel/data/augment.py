@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.sequences import Lying, mapped
 from halflabel.types import BadInput
 
 WORD = re.compile(r"(\w+(?:['’]\w+)*)")
@@ -87,8 +89,10 @@ class WordEdits:
             return text
         return _joined(pieces, words, gone)
 
-    def views(self, texts: Sequence[str], seed: int) -> list[str]:
-        """One view for each text, which depends on nothing but the seed and the text."""
+    def views(self, texts: Sequence[str], seed: int) -> Sequence[str]:
+        """One view for each text, a function of seed and text alone; those of stored texts are made when looked at."""
+        if isinstance(texts, Lying):
+            return mapped(texts, lambda base: Edited(self, base, seed))
         return [self.view(text, _generator(seed, text)) for text in texts]
 
     def _chances(self, words: list[str]) -> NDArray[np.float64]:
@@ -105,6 +109,27 @@ class WordEdits:
         if not self.words:
             return [""] * len(at)
         return [self.words[k] for k in np.searchsorted(self.cumulative, at, side="right").tolist()]
+
+
+class Edited(Lying[str]):
+    """Views of texts that are made when they are looked at, always the same."""
+
+    def __init__(self, edits: WordEdits, texts: Sequence[str], seed: int) -> None:
+        self.edits, self.texts, self.seed = edits, texts, seed
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def row(self, i: int) -> str:
+        text = self.texts[i]
+        return self.edits.view(text, _generator(self.seed, text))
+
+    @property
+    def key(self) -> str:
+        """What names these views: the texts, the seed and the words that edits draw from."""
+        words = json.dumps([self.seed, self.edits.p, self.edits.words, sorted(self.edits.keep)]).encode()
+        base = getattr(self.texts, "key", "")
+        return f"{base}-{hashlib.blake2b(words, digest_size=8).hexdigest()}" if base else ""
 
 
 def _fixed(word: str, keep: frozenset[str]) -> bool:

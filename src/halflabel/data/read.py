@@ -1,12 +1,16 @@
-"""Files become a `Corpus`, and a corpus loses its empty and duplicate texts."""
+"""Files, folders and frames become a `Corpus`."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from halflabel.data.cells import label_cells, text_cells
+from halflabel.data.columnar import dataset_folder, frame
+from halflabel.data.files import File, expanded
 from halflabel.data.formats import Table, load
 from halflabel.types import BadInput, Corpus, Label
 
@@ -16,13 +20,15 @@ TEXT_NAMES = (
 )  # fmt: skip
 LABEL_NAMES = ("label", "labels", "class", "category", "target", "tag", "tags", "topic", "intent", "queue")
 USUAL = {"text": (TEXT_NAMES[:1], TEXT_NAMES), "label": (LABEL_NAMES[:2], LABEL_NAMES)}  # best first
-ROLES = ("labelled", "unlabelled", "dev", "test")
+UNLABELLED = ("unlabelled", "unlabeled", "unsup")  # names of a sub-folder
 
 
-def read(path: str | Path, *, text: str | None = None, label: str | None = None, labels: bool = True) -> Corpus:
-    """Texts and labels of a csv, tsv, jsonl, json, parquet or txt file, or of standard input ("-").
+def read(source: Any, *, text: str | None = None, label: str | None = None, labels: bool = True) -> Corpus:
+    """Texts and labels of a file, of standard input ("-"), of several files or globs, or of a frame in memory.
 
-    The suffix tells the format, and the content does when the suffix is unknown. Columns are found by name
+    Files are csv, tsv, jsonl, json, parquet, arrow or txt (one text per line), the text ones also packed by gzip or
+    zstd, and the exports of Label Studio, doccano and Prodigy. A folder has a sub-folder of text files for each label,
+    or is a Hugging Face dataset on disk. Content and suffix tell the format. Columns are found by name
     (`TEXT_NAMES`, `LABEL_NAMES`, in any case, `text` and `label`/`labels` first) unless `text` and `label`
     name them; no label column means that nothing is labelled, and with `labels=False` none is looked for.
     Columns `aug_0`, `aug_1`, ... become views; an empty view is the text itself.
@@ -34,15 +40,30 @@ def read(path: str | Path, *, text: str | None = None, label: str | None = None,
 
     Raises BadInput: one sentence that names the file and the line, record or row (from 1, header included).
     """
-    shown = "standard input" if str(path) == "-" else str(path)
-    wanted = {name.strip().lower() for name in (*TEXT_NAMES, *filter(None, (text, label)))}
-    table = load(path, shown=shown, wanted=wanted)
+    if isinstance(source, (list, tuple)):
+        return joined([read(one, text=text, label=label, labels=labels) for one in expanded(source)])
+    named = isinstance(source, (str, Path))
+    if named and expanded([source]) != [str(source)]:
+        return read(expanded([source]), text=text, label=label, labels=labels)
+    file = File(str(source)) if named else None
+    shown = file.shown if file else f"the {type(source).__name__}"
+    wanted = usual_names(text, label)
+    table = (folder_table(Path(source)) if named and Path(source).is_dir()
+             else load(file, wanted) if file else frame(source, shown))
     if not table.rows:
         raise BadInput(f"{shown} has no rows; give at least one text")
-    text_column = _column(table, shown, text, "text")
-    label_column = _column(table, shown, label, "label") if labels else None
+    return _corpus(table, shown, column_of(table, shown, text, "text"),
+                   column_of(table, shown, label, "label") if labels else None)
+
+
+def usual_names(*given: str | None) -> set[str]:
+    """Names, in lower case, by which a header is known."""
+    return {name.strip().lower() for name in (*TEXT_NAMES, *filter(None, given))}
+
+
+def _corpus(table: Table, shown: str, text_column: str | None, label_column: str | None) -> Corpus:
     if text_column is None:
-        raise BadInput(_no_text(table, shown))
+        raise BadInput(no_text(table, shown))
     if text_column == label_column:
         raise BadInput(f"{shown}: the column {label_column!r} is named for both texts and labels; name two")
 
@@ -55,13 +76,37 @@ def read(path: str | Path, *, text: str | None = None, label: str | None = None,
         cells = table.column(label_column)
         found = label_cells(cells, typed=table.typed, column=label_column, where=where)
     views = []
-    for name in _view_columns(table):
+    for name in view_columns(table.names):
         column = text_cells(table.column(name), column=name, where=where)
         views.append([view if view.strip() else text for view, text in zip(column, texts, strict=True)])
     return Corpus(texts, found, list(zip(*views, strict=True)), shown)
 
 
-def _column(table: Table, shown: str, given: str | None, role: str) -> str | None:
+def joined(corpora: Sequence[Corpus]) -> Corpus:
+    """Corpora one after the other, under all of their names."""
+    parts = [corpus for corpus in corpora if len(corpus)] or list(corpora[:1])
+    whole = parts[0]
+    for part in parts[1:]:
+        whole = whole + part
+    return replace(whole, source=", ".join(dict.fromkeys(part.source for part in parts)))
+
+
+def folder_table(folder: Path) -> Table:
+    """A dataset on disk, or one sub-folder of text files for each label; `unlabelled` and `unsup` hold the others."""
+    if (dataset := dataset_folder(folder)) is not None:
+        return dataset
+    files = sorted(file for file in folder.glob("*/*") if file.is_file() and not file.name.startswith("."))
+    if not files:
+        raise BadInput(f"{folder} is a folder; give one file inside it, or a folder with one sub-folder of text files "
+                       "for each label")
+    texts = [File(str(file)).text() for file in files]
+    names = [None if file.parent.name.lower() in UNLABELLED else file.parent.name for file in files]
+    columns: dict[str, list[Any]] = {"text": texts, "label": names}
+    return Table(["text", "label"], len(files), columns.__getitem__, lambda i: f"file {files[i].relative_to(folder)}",
+                 typed=True)
+
+
+def column_of(table: Table, shown: str, given: str | None, role: str) -> str | None:
     """The column for a role: the one given, or named exactly so, or the only one with a usual name."""
     if given is not None:
         found = [name for name in table.names if name == given]
@@ -69,6 +114,8 @@ def _column(table: Table, shown: str, given: str | None, role: str) -> str | Non
         if not found:
             there = f"its columns are {_listed(table.names)}"
             raise BadInput(f"{shown} has no column {given!r}; {there}: name one with --{role}-column")
+    elif role in table.roles:
+        return table.roles[role]
     else:
         found = [name for name in table.names if name == role]
         for wanted in USUAL[role]:
@@ -78,7 +125,7 @@ def _column(table: Table, shown: str, given: str | None, role: str) -> str | Non
     return found[0] if found else None
 
 
-def _no_text(table: Table, shown: str) -> str:
+def no_text(table: Table, shown: str) -> str:
     remedy = (
         "name the text column with --text-column, or put a first line such as 'text,label' above the data"
     )
@@ -90,57 +137,7 @@ def _listed(names: Sequence[str]) -> str:
     return ", ".join(short) + (", ..." if len(names) > 12 else "")
 
 
-def _view_columns(table: Table) -> list[str]:
-    matches = [re.fullmatch(r"aug_(\d{1,4})", name) for name in table.names]
+def view_columns(names: Sequence[str]) -> list[str]:
+    """The columns that hold strong views, in the order of their numbers."""
+    matches = [re.fullmatch(r"aug_(\d{1,4})", name) for name in names]
     return sorted((match[0] for match in matches if match), key=lambda name: int(name[4:]))
-
-
-def clean(corpus: Corpus, *, role: str) -> tuple[Corpus, list[str]]:
-    """The corpus without empty and duplicate texts, and a sentence about each kind that was left out.
-
-    `role` is "labelled", "unlabelled", "dev" or "test". A text that occurs twice is kept once, with its label
-    if one of the two has one; a labelled text that occurs with different labels is left out altogether. For
-    dev and test only empty texts go, since figures must count what the file holds.
-    """
-    assert role in ROLES, f"role is one of {ROLES}"
-    rows = [i for i, text in enumerate(corpus.texts) if text.strip()]
-    notices = _notice(len(corpus) - len(rows), "empty text", corpus.source, "left out")
-    if role in ("dev", "test"):
-        return corpus.take(rows), notices
-    if role == "unlabelled":
-        kept = sorted({corpus.texts[i]: i for i in reversed(rows)}.values())
-        notices += _notice(len(rows) - len(kept), "duplicate text", corpus.source, "left out")
-        return corpus.take(kept), notices
-    return _without_conflicts(corpus, rows, notices)
-
-
-def _without_conflicts(corpus: Corpus, rows: list[int], notices: list[str]) -> tuple[Corpus, list[str]]:
-    groups: dict[str, list[int]] = {}
-    for i in rows:
-        groups.setdefault(corpus.texts[i], []).append(i)
-    kept, conflicts, merged = [], [], 0
-    for group in groups.values():
-        named = [i for i in group if corpus.labels[i] is not None]
-        if len({_meaning(corpus.labels[i]) for i in named}) > 1:
-            conflicts.append(group)
-            continue
-        kept.append((named or group)[0])
-        merged += len(group) - 1
-    notices = notices + _notice(merged, "duplicate text", corpus.source, "left out")
-    if conflicts:
-        i = conflicts[0][0]
-        count = sum(map(len, conflicts))
-        first = f"the first is text {i + 1}, {corpus.texts[i][:40]!r}"
-        why = f"left out because of different labels for one text ({first})"
-        notices += _notice(count, "text", corpus.source, why)
-    return corpus.take(sorted(kept)), notices
-
-
-def _meaning(label: object) -> object:
-    return frozenset(label) if isinstance(label, tuple) else label
-
-
-def _notice(count: int, what: str, source: str, fate: str) -> list[str]:
-    if not count:
-        return []
-    return [f"{count} {what}{'s' * (count > 1)} in {source} {'were' if count > 1 else 'was'} {fate}"]

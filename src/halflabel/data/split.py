@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -31,16 +33,16 @@ def draw(
     per_class: int | None,
     labelled: int | None = None,
     unlabelled: int | None,
-    dev: int = 0,
+    dev: float | int = 0,
     test: float | int = 0,
     seed: int,
 ) -> Split:
     """Parts without overlap: test and dev first, then the labelled texts, then the pool from what is left.
 
     Give `per_class` (texts of each class) or `labelled` (texts in all, in the proportions of the classes, at
-    least one of each). `test` is a number of texts, or a share of the labelled rows if it is a float below 1.
-    `unlabelled=None` takes all that is left, rows without a label included. Multi-class draws are stratified,
-    multi-label draws are random and take `labelled` only. Under one seed, 10 per class hold the 5 per class.
+    least one of each). `test` and `dev` are numbers of texts, or shares of the labelled rows if floats below 1.
+    `unlabelled=None` takes all that is left, rows without a label included. Multi-class draws are stratified, and
+    under one seed 10 per class hold the 5 per class; multi-label draws are iterative-stratified and take `labelled`.
     """
     if (per_class is None) == (labelled is None):
         raise BadInput("give either per_class or labelled: texts of each class, or labelled texts in all")
@@ -48,13 +50,15 @@ def draw(
         raise BadInput("per_class means nothing where texts have several labels; give labelled, texts in all")
     rng = np.random.default_rng(seed)
     known = [i for i, label in enumerate(corpus.labels) if label is not None]
-    queues = _queues(corpus, [known[i] for i in rng.permutation(len(known))])
-    test_rows = _proportional(queues, _count(test, len(known)), "test", corpus.source)
-    dev_rows = _proportional(queues, dev, "dev", corpus.source)
-    if per_class is not None:
-        labelled_rows = _each(queues, per_class, corpus.source)
+    order = [known[i] for i in rng.permutation(len(known))]
+    sizes = {"test": _count("test", test, len(known)), "dev": _count("dev", dev, len(known))}
+    if corpus.task == "multi-label":
+        test_rows, dev_rows, labelled_rows = _iterative(corpus, order, sizes | {"labelled": labelled or 0})
     else:
-        labelled_rows = _proportional(queues, labelled or 0, "labelled", corpus.source, least=1)
+        queues = _queues(corpus, order)
+        test_rows, dev_rows = (_proportional(queues, size, part, corpus.source) for part, size in sizes.items())
+        labelled_rows = (_each(queues, per_class, corpus.source) if per_class is not None else
+                         _proportional(queues, labelled or 0, "labelled", corpus.source, least=1))
     rest = sorted(set(range(len(corpus))) - {*test_rows, *dev_rows, *labelled_rows})
     if unlabelled is not None and not 0 <= unlabelled <= len(rest):
         left = f"{corpus.source} has {len(rest)} texts left for unlabelled={unlabelled}"
@@ -65,21 +69,63 @@ def draw(
     return Split(parts[0], pool.without_labels(), pool.labels, parts[2], parts[3], seed, _fingerprint(parts))
 
 
-def _count(share: float | int, whole: int) -> int:
+def _count(part: str, share: float | int, whole: int) -> int:
     if isinstance(share, float) and not 0 <= share < 1:
-        raise BadInput(f"test={share} is not a share; give a float from 0 to below 1, or a number of texts")
+        raise BadInput(f"{part}={share} is not a share; give a float from 0 to below 1, or a number of texts")
     return round(share * whole) if isinstance(share, float) else share
 
 
 def _queues(corpus: Corpus, order: list[int]) -> dict[Label, list[int]]:
-    """Rows in the order in which they will be drawn: a queue for each class, one in all for multi-label."""
+    """Rows in the order in which they will be drawn, a queue for each class."""
     classes = Classes.of(corpus.labels)
-    if corpus.task == "multi-label":
-        return {"all": order}
     queues: dict[Label, list[int]] = {name: [] for name in classes.names}
     for i in order:
         queues[corpus.labels[i]].append(i)  # type: ignore[index]
     return queues
+
+
+def _iterative(corpus: Corpus, order: list[int], sizes: dict[str, int]) -> list[list[int]]:
+    Classes.of(corpus.labels)
+    left = len(order)
+    for part, size in sizes.items():
+        if not 0 <= size <= left:
+            raise BadInput(f"{corpus.source} has {left} labelled texts left for {part}={size}; ask for 0 to {left}")
+        left -= size
+    if not sizes["labelled"]:
+        raise BadInput("labelled=0 leaves nothing to learn from; give 1 or more")
+    return iterative([corpus.labels[i] for i in order], [*sizes.values(), left], order)[:-1]
+
+
+def iterative(labels: Sequence[Any], sizes: Sequence[int], rows: Sequence[int]) -> list[list[int]]:
+    """Rows dealt out into parts of exact sizes in which each label has nearly its share (Sechidis et al., 2011).
+
+    The rarest label that is left is dealt first, each of its texts to the part that lacks it most.
+    """
+    holders: dict[Any, list[int]] = {}
+    for i, label in enumerate(labels):
+        for name in label if isinstance(label, tuple) else (label,):
+            holders.setdefault(name, []).append(i)
+    whole = max(1, sum(sizes))
+    room = list(sizes)
+    wish = {name: [len(some) * size / whole for size in sizes] for name, some in holders.items()}
+    parts: list[list[int]] = [[] for _ in sizes]
+    waiting = dict.fromkeys(range(len(labels)))
+
+    def deal(i: int, wishes: Sequence[float]) -> None:
+        part = max((k for k in range(len(sizes)) if room[k]), key=lambda k: (wishes[k], room[k] / max(1, sizes[k])))
+        parts[part].append(rows[i])
+        room[part] -= 1
+        del waiting[i]
+        for name in labels[i] if isinstance(labels[i], tuple) else (labels[i],):
+            wish[name][part] -= 1
+
+    while holders := {name: some for name, old in holders.items() if (some := [i for i in old if i in waiting])}:
+        rarest = min(holders, key=lambda name: len(holders[name]))
+        for i in holders[rarest]:
+            deal(i, wish[rarest])
+    for i in list(waiting):
+        deal(i, [0.0] * len(sizes))
+    return parts
 
 
 def _each(queues: dict[Label, list[int]], number: int, source: str) -> list[int]:
@@ -125,6 +171,6 @@ def _take(queues: dict[Label, list[int]], shares: dict[Label, int], part: str, s
 def _fingerprint(parts: list[Corpus]) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, part in zip(("labelled", "unlabelled", "dev", "test"), parts, strict=True):
-        content = [part.texts, part.labels] if name != "unlabelled" else part.texts
+        content = [list(part.texts), part.labels] if name != "unlabelled" else list(part.texts)
         digest.update(json.dumps([name, content], ensure_ascii=True).encode("ascii"))
     return digest.hexdigest()

@@ -15,7 +15,7 @@ from halflabel.train.objective import Began, Given, SelfTraining
 from halflabel.types import Shape
 
 
-@method("lift", task="multi-class", paper="-", plans={
+@method("lift", task="multi-class", paper="-", bounded=True, plans={
     "frozen": {"epochs": 0, "warmup": 0},
     "laptop": {"epochs": 3, "epoch_steps": 125, "passes": 2.0, "warmup": 0, "survey": 4000,
                "labelled_batch": 8, "unlabelled_batch": 32},

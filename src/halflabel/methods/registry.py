@@ -44,6 +44,7 @@ class Method:
     depths: int = 1  # layers of the encoder that it looks at
     closed: bool = False  # is fitted as a whole before the first step, and takes none
     labelled_pool: bool = False  # without a pool, the labelled texts stand in for it
+    bounded: bool = False  # has vectors, words or neighbours of its whole pool in memory: takes part of a large one
 
     @property
     def summary(self) -> str:
@@ -89,10 +90,11 @@ METHODS: dict[str, Method] = {}
 
 def method(name: str, *, task: Task, paper: str, plans: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
            words: Words = "", depths: int = 1, closed: bool = False,
-           labelled_pool: bool = False) -> Callable[..., Any]:
+           labelled_pool: bool = False, bounded: bool = False) -> Callable[..., Any]:
     """Registers a function as a method."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
-        METHODS[name] = Method(name, task, paper, build, plans, words, depths, closed, labelled_pool)
+        METHODS[name] = Method(name, task, paper, build, plans, words, depths, closed, labelled_pool,
+                               bounded or closed)
         return build
     return register
 

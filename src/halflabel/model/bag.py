@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 from collections import Counter
@@ -70,6 +71,10 @@ class Bag(nn.Module):
         table = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(texts), self.width))
         table.sum_duplicates()
         return table.multiply(self.idf.double().numpy()[None, :]).tocsr()
+
+    def tokenizer_fingerprint(self) -> str:
+        """A hash of what decides a text's places: the vocabulary."""
+        return hashlib.blake2b("\n".join(self.words).encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
         """Writes the vocabulary; the idf stands with the model's other tensors."""

@@ -97,6 +97,12 @@ class Encoder(nn.Module):
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
         return digest.hexdigest()
 
+    def tokenizer_fingerprint(self) -> str:
+        """A hash of what decides a text's token ids: the tokenizer and the length limit."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        content = backend.to_str() if backend is not None else json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
+        return hashlib.blake2b(f"{self.max_tokens} {content}".encode(), digest_size=16).hexdigest()
+
     def save(self, folder: Path) -> None:
         """Writes all but the weights: they live in the model's own file."""
         self.body.config.save_pretrained(folder)

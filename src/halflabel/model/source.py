@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from halflabel.columns import Column
 from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder
+from halflabel.model.stored import Ids, gathered, ragged, shards
+from halflabel.sequences import Chosen, Joined, Lying, mapped
 
 Noise = np.random.Generator | None
 
@@ -28,9 +32,10 @@ class Source(Protocol):
 class TokenSource:
     """Padded token ids and mask, (N, T) each; in training a share of the tokens is dropped."""
 
-    def __init__(self, encoder: Encoder | Bag, views: Sequence[Sequence[str]], *, drop: float = 0.0) -> None:
-        self.tokens = [encoder.tokens(texts) for texts in views]
-        self.lengths = np.array([len(ids) for ids in self.tokens[0]], dtype=np.int64)
+    def __init__(self, encoder: Encoder | Bag, views: Sequence[Sequence[str]], *, drop: float = 0.0,
+                 folder: Path | None = None) -> None:
+        self.tokens = [token_ids(encoder, texts, folder) for texts in views]
+        self.lengths = lengths(self.tokens[0])
         self.encoder, self.drop = encoder, drop
         self.special = np.array(sorted(encoder.special), dtype=np.int32)
 
@@ -46,14 +51,59 @@ class TokenSource:
 
 
 class VectorSource:
-    """Rows of vectors that were computed once, (V, N, H)."""
+    """Rows of vectors that were computed once: V views of N rows of width H, in memory or where they lie on disk."""
 
-    def __init__(self, views: Sequence[Tensor]) -> None:
-        self.vectors = torch.stack(list(views))
-        self.lengths = np.ones(self.vectors.shape[1], dtype=np.int64)
+    def __init__(self, views: Sequence[Sequence[np.ndarray]]) -> None:
+        self.views = list(views)
+        self.lengths = np.ones(len(self.views[0]), dtype=np.int64)
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
-        return (self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))],)
+        rows, views = np.asarray(rows), np.asarray(views)
+        found = np.empty((len(rows), len(self.views[0][0])), dtype=np.float32)
+        for view in np.unique(views):
+            found[views == view] = gathered(self.views[view], rows[views == view])
+        return (torch.from_numpy(found),)
+
+
+class Tokenized(Lying[np.ndarray]):
+    """Token ids that are made anew at each look: of views that nobody keeps."""
+
+    def __init__(self, encoder: Encoder | Bag, texts: Sequence[str]) -> None:
+        self.encoder, self.texts = encoder, texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def row(self, i: int) -> np.ndarray:
+        return self.encoder.tokens([self.texts[i]])[0]
+
+
+def token_ids(encoder: Encoder | Bag, texts: Sequence[str], folder: Path | None) -> Sequence[np.ndarray]:
+    """Token ids of each text: in memory for texts in memory, in a folder for stored texts, else made when looked at."""
+    if not isinstance(texts, Lying):
+        return encoder.tokens(texts)
+    assert folder is not None, "stored texts have a folder for their tokens"
+
+    def found(part: Sequence[str]) -> Sequence[np.ndarray]:
+        if not isinstance(part, Lying):
+            return encoder.tokens(part)
+        if not isinstance(part, Column):
+            return Tokenized(encoder, part)
+        place = folder / encoder.tokenizer_fingerprint() / part.key
+        return Ids(shards(place, part, lambda some: ragged(encoder.tokens(some))))
+
+    return mapped(texts, found)
+
+
+def lengths(ids: Sequence[np.ndarray]) -> np.ndarray:
+    """The number of tokens of each text, (N,)."""
+    if isinstance(ids, Ids):
+        return ids.lengths()
+    if isinstance(ids, Chosen):
+        return lengths(ids.base)[ids.rows]
+    if isinstance(ids, Joined):
+        return np.concatenate([lengths(part) for part in ids.parts])
+    return np.array([len(one) for one in ids], dtype=np.int64)
 
 
 def padded(ids: Sequence[np.ndarray], encoder: Encoder | Bag) -> tuple[Tensor, Tensor]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,15 +13,16 @@ import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
+from halflabel.columns import key_of
 from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder
 from halflabel.model.network import half_precision
 from halflabel.model.source import padded
+from halflabel.model.stored import Progress, Vectors, shards, table
+from halflabel.sequences import Lying, mapped
 
 SHARD = 2048  # texts per file on disk: what a kill can cost
 BATCH = 32  # small batches of similar length are fastest on a CPU
-
-Progress = Callable[[int, int], None]
 
 
 def encode(encoder: Encoder | Bag, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -42,14 +43,32 @@ def encode(encoder: Encoder | Bag, texts: Sequence[str], progress: Progress | No
 
 
 class VectorStore:
-    """Vectors of one encoder in a folder of small safetensors files, found by the hash of the text."""
+    """Vectors of one encoder: of texts in memory in small safetensors files, found by the hash of the text; of stored
+    texts in shards that are mapped into memory, in the order of the texts."""
 
     def __init__(self, folder: Path, encoder: Encoder) -> None:
         self.folder = folder / encoder.fingerprint()
         self.encoder = encoder
 
     def __call__(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """Vectors of texts, (N, H); those not yet on disk are computed and written, a shard at a time."""
+        """Vectors of texts, (N, H), as an array in memory."""
+        return self._known(texts, progress)
+
+    def rows(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[np.ndarray]:
+        """Vectors of texts, N of width H; those of stored texts stay where they lie."""
+        if not isinstance(texts, Lying):
+            return self._known(texts, progress)  # type: ignore[return-value]
+
+        def found(part: Sequence[str]) -> Sequence[np.ndarray]:
+            if not (key := getattr(part, "key", "")):
+                return self._known(part, progress)  # type: ignore[return-value]
+            return Vectors(shards(self.folder / key, part, lambda some: table(encode(self.encoder, some)), SHARD,
+                                  progress))
+
+        return mapped(texts, found)
+
+    def _known(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """Those not yet on disk are computed and written, a shard at a time."""
         keys = [key_of(text) for text in texts]
         known = self._read(set(keys))
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items())
@@ -81,15 +100,3 @@ class VectorStore:
         temporary = self.folder / f".{name}-{uuid.uuid4().hex}"
         save_file({"keys": table, "vectors": vectors}, temporary)
         os.replace(temporary, self.folder / f"{name}.safetensors")
-
-
-def key_of(text: str) -> bytes:
-    """The content of a text as 16 bytes."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-
-
-def cache_folder() -> Path:
-    """Where vectors and translations are kept: HALFLABEL_CACHE, else the user's cache folder."""
-    named = os.environ.get("HALFLABEL_CACHE")
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(named) if named else Path(base) / "halflabel"

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import uuid
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -14,55 +11,21 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from halflabel.disk import replaced, write_folder, write_text
 from halflabel.types import BadInput
 
 State = dict[str, Tensor]
 PREFIX = "checkpoint-"
 
 
-def write_folder(folder: Path, fill: Callable[[Path], None]) -> None:
-    """Lets `fill` write into a new folder beside, and gives it its name only when it is complete."""
-    temporary = folder.parent / f".{folder.name}-{uuid.uuid4().hex}"
-    try:
-        temporary.mkdir(parents=True)
-        fill(temporary)
-        for file in temporary.rglob("*"):
-            _sync(file)
-        os.replace(temporary, folder)
-        _sync(folder.parent)
-    except OSError as error:
-        raise BadInput(f"{folder} could not be written ({error.strerror or error}); "
-                       "free some space or choose another place.") from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
-
-
-def write_text(file: Path, text: str) -> None:
-    """Replaces a file as a whole."""
-    temporary = file.parent / f".{file.name}-{uuid.uuid4().hex}"
-    try:
-        temporary.write_text(text, encoding="utf-8")
-        _sync(temporary)
-        os.replace(temporary, file)
-    except OSError as error:
-        raise BadInput(f"{file} could not be written ({error.strerror or error}); "
-                       "free some space or choose another place.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
-
-
 def write_tensors(file: Path, tensors: State) -> None:
     """Replaces a safetensors file as a whole."""
-    temporary = file.parent / f".{file.name}-{uuid.uuid4().hex}"
-    try:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+    with replaced(file) as temporary:
+        try:
+            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+        except SafetensorError as error:
+            raise OSError(str(error)) from error
         temporary.chmod(0o644)  # safetensors makes files for their owner alone
-        _sync(temporary)
-        os.replace(temporary, file)
-    except (OSError, SafetensorError) as error:
-        raise BadInput(f"{file} could not be written ({error}); free some space or choose another place.") from error
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_tensors(file: Path) -> State:
@@ -157,11 +120,3 @@ def _before(line: str, step: int) -> bool:
         return bool(json.loads(line)["step"] < step)
     except (ValueError, KeyError):
         return False
-
-
-def _sync(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -30,7 +30,7 @@ OUT_OF_SIGHT = -1e4  # a score at which a label that a text does not have costs 
 class Given(NamedTuple):
     """What a method may look at before the first step: all texts, the labelled ones first."""
 
-    texts: list[str]
+    texts: Sequence[str]
     y: Tensor  # (N_l, K)
     encoder: Encoder | Bag
     vectors: Callable[[], np.ndarray]  # (N_l + N_u, H), frozen

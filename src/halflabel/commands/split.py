@@ -1,0 +1,81 @@
+"""`halflabel split`: a file of labelled texts becomes labelled, unlabelled, dev and test parts."""
+
+from __future__ import annotations
+
+import json as jsonlib
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+from halflabel import console
+from halflabel.commands import options
+from halflabel.commands.folder import filled, new_folder
+from halflabel.types import BadInput
+
+MARK = "split.json"
+FORMATS = ("csv", "jsonl", "parquet")
+
+
+def split(
+    file: Annotated[list[str], options.argument(metavar="FILE", help="Labelled texts; globs are fine.")],
+    *,
+    out: Annotated[Path, options.plain(metavar="DIR", help="Folder for the parts.")],
+    labelled: Annotated[str, options.option(metavar="N|N/class", help="Labelled texts in all, or of each class.")],
+    unlabelled: Annotated[int | None, options.option(help="Texts in the pool.", show_default="all others")] = None,
+    dev: Annotated[str, options.option(metavar="N|SHARE", help="Texts, or a share of them, for choosing.")] = "0",
+    test: Annotated[str, options.option(metavar="N|SHARE", help="Texts, or a share of them, for measuring.")] = "0",
+    seed: options.Seed = None,
+    format: Annotated[str, options.option(metavar="|".join(FORMATS))] = "jsonl",
+    text_column: options.TextColumn = None,
+    label_column: options.LabelColumn = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Draw labelled, unlabelled, dev and test parts.
+
+    Draws are stratified (iterative-stratified where texts have several labels) and the same for the same seed.
+
+    \b
+    halflabel split all.csv --labelled 25/class --dev 200 --test 0.2 --seed 0 --out parts
+    """
+    per_class, whole = amount(labelled)
+    if format not in FORMATS:
+        raise BadInput(f"the format '{format}' is not known; use one of {', '.join(FORMATS)} (--format)")
+    if filled(out) or (out.exists() and not out.is_dir()):
+        raise BadInput(f"{out} exists already and is not an empty folder; choose another --out")
+    from halflabel.data.clean import clean
+    from halflabel.data.read import read
+    from halflabel.data.split import draw
+    from halflabel.data.write import write
+
+    corpus, notices = clean(read(file, text=text_column, label=label_column), role="labelled")
+    drawn = draw(corpus, per_class=per_class, labelled=whole, unlabelled=unlabelled, dev=number("--dev", dev),
+                 test=number("--test", test), seed=seed or 0)
+    parts = {"labelled": drawn.labelled, "unlabelled": drawn.unlabelled, "dev": drawn.dev, "test": drawn.test}
+    said: dict[str, Any] = {"seed": drawn.seed, "fingerprint": drawn.fingerprint, "from": file,
+                            **{name: len(part) for name, part in parts.items()}}
+    with new_folder(out, begun=lambda folder: (folder / MARK).is_file()):
+        out.mkdir(parents=True, exist_ok=True)
+        for name, part in parts.items():
+            if len(part):
+                write(part, out / f"{name}.{format}")
+        (out / MARK).write_text(jsonlib.dumps(said, indent=1), encoding="utf-8")
+    for notice in notices:
+        console.note(notice)
+    console.say_json(said | {"notices": notices}) if json else console.facts(said | {"from": ", ".join(file)})
+
+
+def amount(asked: str) -> tuple[int | None, int | None]:
+    """`25/class` as 25 of each class, `100` as 100 in all."""
+    match = re.fullmatch(r"(\d+)(/class)?", asked.strip())
+    if not match:
+        raise BadInput(f"--labelled {asked} is not understood; write 100 (texts in all) or 25/class")
+    return (int(match[1]), None) if match[2] else (None, int(match[1]))
+
+
+def number(flag: str, asked: str) -> float | int:
+    """A number of texts, or a share of them."""
+    try:
+        return float(asked) if "." in asked else int(asked)
+    except ValueError:
+        raise BadInput(f"{flag} {asked} is not understood; write a number (200) or a share (0.2)") from None

@@ -1,0 +1,41 @@
+"""Plain text: one text per line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from halflabel.data.files import File, decoded, line_blocks
+from halflabel.data.formats import Table, reader
+
+END = re.compile(r"\r\n|\n|\r")
+
+
+def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[Any]]:
+    """The lines, a block at a time."""
+    import pyarrow as pa
+
+    first = 1
+    for block in line_blocks(file):
+        lines = split(decoded(block, file.shown, first=first))
+        first += block.count(b"\n")
+        yield [pa.array(lines, pa.large_string())]
+
+
+def head(file: File, wanted: set[str]) -> Table:
+    """A table that knows its only column."""
+    return Table(["text"], 1, lambda name: [""], lambda i: f"line {i + 1}", typed=False)
+
+
+@reader("txt", ".txt", ".text", stream=stream, head=head)
+def read(file: File, wanted: set[str]) -> Table:
+    """Each line is a text; nothing is a header."""
+    lines = split(file.text())
+    return Table(["text"], len(lines), lambda name: lines, lambda i: f"line {i + 1}", typed=False)
+
+
+def split(text: str) -> list[str]:
+    """Lines that end as on any system; what follows the last end is a line only if there is something."""
+    lines = END.split(text)
+    return lines[:-1] if not lines[-1] else lines

@@ -1,0 +1,205 @@
+"""A pool of any size: unlabelled texts are read once into an Arrow file and looked at where they lie.
+
+A pool is named by the content of its files, so that every run over the same files finds it, whatever they are called.
+It is built beside its place and renamed: two runs that build the same pool at once do the work twice and no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halflabel.columns import Texts, write_arrow
+from halflabel.data.clean import notice
+from halflabel.data.files import File, expanded
+from halflabel.data.formats import Table, format_of
+from halflabel.data.read import column_of, no_text, read, usual_names, view_columns
+from halflabel.disk import cache_folder, write_folder
+from halflabel.sequences import Views, ahead, columns_of
+from halflabel.types import BadInput, Corpus
+
+VERSION = 1  # of what stands in the folder
+FILE = "texts.arrow"
+ABOUT = "pool.json"
+# Anything but white space, as far as Arrow can tell; what it cannot tell is asked of Python.
+SOLID = r"[^\s\p{Z}\x00-\x20\x{85}]"
+SPREAD = 1 << 15  # texts in a batch of the file
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where texts come from: a file that is read in pieces, or a corpus in memory."""
+
+    shown: str
+    views: list[str]
+    file: File | None = None
+    text: str = "text"
+    corpus: Corpus | None = None
+    labels: bool = False  # whether there are labels that nobody looks at
+
+    def digest(self) -> str:
+        """What names the content."""
+        if self.file is not None:
+            return self.file.digest()
+        assert self.corpus is not None, "a file or a corpus"
+        return _digest(json.dumps([list(self.corpus.texts), list(self.corpus.views)]).encode("ascii"))
+
+    def batches(self) -> Iterator[list[Any]]:
+        """Texts and views as Arrow strings, a batch of each at a time."""
+        import pyarrow as pa
+
+        if self.file is None:
+            assert self.corpus is not None, "a file or a corpus"
+            columns = [self.corpus.texts, *(columns_of(self.corpus.views) if self.corpus.views else [])]
+            for at in range(0, len(self.corpus), SPREAD):
+                yield [pa.array(column[at : at + SPREAD], pa.large_string()) for column in columns]
+            return
+        wanted = usual_names(self.text)
+        form = format_of(self.file, wanted)
+        assert form.stream is not None, "only files that are read in pieces"
+        yield from form.stream(self.file, wanted, [self.text, *self.views])
+
+
+def origin(source: Any, text: str | None = None) -> Origin:
+    """What is read in pieces is only looked into; the rest is read."""
+    if isinstance(source, Corpus):
+        width = len(source.views[0]) if source.views else 0
+        return Origin(source.source, [f"aug_{i}" for i in range(width)], corpus=source)
+    if not isinstance(source, (str, Path)) or Path(source).is_dir():
+        return origin(read(source, text=text, labels=False))
+    file, wanted = File(str(source)), usual_names(text)
+    form = format_of(file, wanted)
+    if form.stream is None:
+        return origin(read(source, text=text, labels=False))
+    table: Table = (form.head or form.read)(file, wanted)
+    if not table.rows:
+        raise BadInput(f"{file.shown} has no rows; give at least one text")
+    column = column_of(table, file.shown, text, "text")
+    if column is None:
+        raise BadInput(no_text(table, file.shown))
+    return Origin(file.shown, view_columns(table.names), file, column,
+                  labels=_labels(table, file.shown, column))
+
+
+def _labels(table: Table, shown: str, text: str) -> bool:
+    """Whether the first rows have labels."""
+    try:
+        found = column_of(table, shown, None, "label")
+    except BadInput:  # two columns could be the labels: nobody looks at them, so it does not matter
+        return False
+    return found not in (None, text) and any(cell not in (None, "", -1) for cell in table.column(str(found)))
+
+
+def open_pool(sources: Sequence[Any], *, text: str | None = None,
+              folder: Path | None = None) -> tuple[Corpus, list[str]]:
+    """The different, not empty texts of files, globs, frames or corpora, and what is worth knowing about them."""
+    given = [one for source in sources for one in (expanded([source]) if isinstance(source, (str, Path)) else [source])]
+    origins = [origin(one, text) for one in given]
+    views = origins[0].views if len({tuple(one.views) for one in origins}) == 1 else []
+    shown = ", ".join(dict.fromkeys(one.shown for one in origins))
+    key = _digest(json.dumps([VERSION, views, [[one.digest(), one.text] for one in origins]]).encode())
+    place = (folder or cache_folder() / "pools") / key
+    if not (place / ABOUT).is_file():
+        place.parent.mkdir(parents=True, exist_ok=True)
+        write_folder(place, lambda new: _build(new, origins, views), shared=True)
+    about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
+    notices = [f"the labels in {one.shown} are not looked at; --truth uses them for measuring only"
+               for one in origins if one.labels]
+    notices += notice(about["empty"], "empty text", shown, "left out")
+    notices += notice(about["duplicates"], "duplicate text", shown, "left out")
+    texts = Texts(place / FILE, key)
+    ready = Views([Texts(place / FILE, f"{key}-{name}", name) for name in views]) if views else []
+    return Corpus(texts, [None] * len(texts), ready, shown), notices
+
+
+def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
+    import pyarrow as pa
+
+    names = ["text", *views]
+    schema = pa.schema([(name, pa.large_string()) for name in names])
+    seen: list[np.ndarray] = []
+    empty = 0
+
+    def batches() -> Iterator[Any]:
+        nonlocal empty
+        for one in origins:
+            for columns in ahead(one.batches()):
+                kept = _solid(columns[: len(names)])
+                empty += len(columns[0]) - len(kept[0])
+                seen.append(np.fromiter(map(hash, kept[0].cast(pa.large_binary()).to_pylist()), np.int64, len(kept[0])))
+                yield from _spread(pa.RecordBatch.from_arrays(kept, schema=schema))
+
+    write_arrow(folder / FILE, batches(), schema)
+    first = first_occurrences(np.concatenate([np.empty(0, np.int64), *seen]))
+    duplicates = int(len(first) - first.sum())
+    if duplicates:
+        _keep(folder / FILE, first, schema)
+    about = {"version": VERSION, "texts": int(first.sum()), "empty": empty, "duplicates": duplicates,
+             "from": [one.shown for one in origins]}
+    (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
+
+
+def _solid(columns: list[Any]) -> list[Any]:
+    """The columns without rows whose text is empty; an empty view is the text itself."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    def solid(column: Any) -> Any:
+        found = pc.match_substring_regex(column, SOLID).fill_null(False)
+        if pc.all(found).as_py():
+            return found
+        unsure = np.flatnonzero(~np.asarray(found))
+        mask = np.array(found)
+        mask[unsure] = [bool((column[int(i)].as_py() or "").strip()) for i in unsure]
+        return pa.array(mask)
+
+    mask = solid(columns[0])
+    if not pc.all(mask).as_py():
+        columns = [column.filter(mask) for column in columns]
+    return [columns[0], *(pc.if_else(solid(view), view, columns[0]) for view in columns[1:])]
+
+
+def _spread(batch: Any) -> Iterator[Any]:
+    """A batch in parts that are small enough to be held in memory one at a time."""
+    size = max(1, min(SPREAD, int(SPREAD * (1 << 24) / max(batch.nbytes, 1))))
+    return (batch.slice(at, size) for at in range(0, batch.num_rows, size))
+
+
+def first_occurrences(hashes: np.ndarray) -> np.ndarray:
+    """Whether each hash of 64 bits occurs for the first time, (N,).
+
+    Two different texts of a million share a hash, and the second is taken for a duplicate, once in 30 million pools.
+    """
+    first = np.zeros(len(hashes), dtype=bool)
+    first[np.unique(hashes, return_index=True)[1]] = True
+    return first
+
+
+def _keep(file: Path, mask: np.ndarray, schema: Any) -> None:
+    """The file anew, with the rows of the mask alone."""
+    import pyarrow as pa
+
+    raw = file.with_name("all.arrow")
+    file.rename(raw)
+    with pa.memory_map(str(raw)) as source:
+        opened = pa.ipc.open_file(source)
+
+        def kept() -> Iterator[Any]:
+            at = 0
+            for i in range(opened.num_record_batches):
+                batch = opened.get_batch(i)
+                yield batch.filter(pa.array(mask[at : at + batch.num_rows]))
+                at += batch.num_rows
+
+        write_arrow(file, kept(), schema)
+    raw.unlink()
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.blake2b(content, digest_size=16).hexdigest()

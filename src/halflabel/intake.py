@@ -1,0 +1,93 @@
+"""What people hand to the estimator, as corpora, and the way back from the pool to their texts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from halflabel.columns import rows_holding
+from halflabel.data.indicator import Labels, from_matrix, is_matrix
+from halflabel.data.labels import label_of
+from halflabel.sequences import Lying, origin_of, parts_of
+from halflabel.types import BadInput, Corpus
+
+
+def as_texts(texts: Sequence[str], name: str) -> list[str]:
+    """A list of strings, whatever kind of sequence came in."""
+    if isinstance(texts, (str, bytes)):
+        raise BadInput(f"{name}: one string was given where a list of texts is wanted; put it into a list.")
+    found = list(texts)
+    for i, text in enumerate(found):
+        if not isinstance(text, str):
+            raise BadInput(f"{name}: text {i + 1} is {type(text).__name__}, not a string; give a list of strings.")
+    return [str(text) for text in found]
+
+
+def as_corpus(texts: Sequence[str], labels: Any, name: str) -> Corpus:
+    """Texts and labels of the same number."""
+    found, given = as_texts(texts, name), as_labels(labels, name)
+    if len(found) != len(given):
+        raise BadInput(f"{name}: there are {len(found)} texts and {len(given)} labels; give one label for each text.")
+    return Corpus(found, given, source=name)
+
+
+def as_labels(labels: Any, name: str) -> Labels:
+    """A label, a tuple of labels or None for each text, from a sequence of them or from a matrix."""
+    return from_matrix(labels, name)[0] if is_matrix(labels) else [label_of(label) for label in labels]
+
+
+def as_objects(values: Sequence[Any]) -> np.ndarray:
+    """An array (N,) of labels as they are; tuples stay tuples."""
+    array = np.empty(len(values), dtype=object)
+    array[:] = values
+    return array
+
+
+def as_pool(texts: Sequence[str], views: Sequence[Sequence[str]] | None) -> Corpus:
+    """Unlabelled texts with the views that came with them; stored texts stay where they lie."""
+    found = texts if isinstance(texts, Lying) else as_texts(texts, "unlabelled")
+    ready = views if isinstance(views, Lying) else [tuple(view) for view in views or []]
+    return Corpus(found, [None] * len(found), ready, "unlabelled")
+
+
+def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, found: np.ndarray,
+           steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Label (found) and step of the pool's texts, at the places that these texts, and the labelled, have in all."""
+    known: dict[str, tuple[Any, int]] = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels,
+                                                                                strict=True)}
+    stored: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    start = 0
+    for part in parts_of(pool.texts):
+        base, rows, mine = *origin_of(part), slice(start, start + len(part))
+        start += len(part)
+        if isinstance(base, Lying):
+            label, step = stored.setdefault(id(base), (np.full(len(base), None, object), np.full(len(base), -1)))
+            label[rows], step[rows] = found[mine], steps[mine]
+        else:
+            known.update(zip(part, zip(found[mine], steps[mine].tolist(), strict=True), strict=True))
+    parts = []
+    for part in parts_of(everything):
+        base, rows = origin_of(part)
+        if isinstance(base, Lying):
+            label, step = (array[rows].copy() for array in stored.get(id(base), (
+                np.full(len(base), None, object), np.full(len(base), -1))))
+            for i in rows_holding(part, known).tolist():
+                label[i], step[i] = known[part[i]]
+        else:
+            pairs = [known.get(text, (None, -1)) for text in part]
+            label = np.array([*(one for one, _ in pairs), None], dtype=object)[:-1]
+            step = np.array([one for _, one in pairs], dtype=np.int64)
+        parts.append((label, step))
+    return np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts])
+
+
+def aligned(truth: Any, unlabelled: Sequence[str] | None, pool: Corpus) -> list[Any] | None:
+    """True labels in the order of the pool, for measuring alone."""
+    if truth is None:
+        return None
+    by_text = dict(zip(unlabelled if unlabelled is not None else [], as_labels(truth, "truth"), strict=True))
+    if any(text not in by_text for text in pool.texts):
+        raise BadInput("truth: it has to hold the label of every unlabelled text; leave it out otherwise.")
+    return [by_text[text] for text in pool.texts]

@@ -1,0 +1,189 @@
+"""A pool on disk holds what the files hold, once, and is looked at without being taken into memory."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halflabel.columns import Texts, rows_holding
+from halflabel.data import files
+from halflabel.data.clean import clean, without
+from halflabel.data.pool import open_pool
+from halflabel.data.read import read
+from halflabel.sequences import Chosen, Joined, Views, ahead, chosen, columns_of, joined, mapped
+from halflabel.types import BadInput, Corpus
+from written import SETTINGS, TEXTS, write
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
+@SETTINGS
+@given(texts=TEXTS)
+def test_a_pool_is_what_reading_and_cleaning_give(suffix: str, texts: list[str]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = write(folder, suffix, {"text": texts, "id": list(range(len(texts)))})
+        pool, notices = open_pool([path], folder=Path(folder) / "pools")
+        expected, said = clean(read(path), role="unlabelled")
+        assert list(pool.texts) == [pool.texts[i] for i in range(len(pool))] == list(expected.texts)
+        assert notices == said
+
+
+@pytest.mark.parametrize("block", [64, 1 << 22])
+@pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.csv", "a.parquet", "a.arrow", "a.jsonl.gz", "a.csv.zst"])
+def test_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, name: str) -> None:
+    monkeypatch.setattr(files, "BLOCK", block)
+    monkeypatch.setattr("halflabel.data.files.line_blocks.__defaults__", (block,))
+    texts = [f"text number {i} é" for i in range(200)]
+    data = {"txt": "\n".join(texts), "csv": "text\n" + "\n".join(texts),
+            "jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts)}
+    path = tmp_path / name
+    if name.endswith("parquet"):
+        pq.write_table(pa.table({"text": texts}), path, row_group_size=7)
+    elif name.endswith("arrow"):
+        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("text", pa.string())])) as out:
+            out.write_table(pa.table({"text": texts}), max_chunksize=7)
+    else:
+        packing = {"gz": "gzip", "zst": "zstd"}.get(name.rsplit(".")[-1])
+        with pa.output_stream(str(path), compression=packing) as sink:
+            sink.write(data[name.split(".")[1]].encode())
+    assert list(open_pool([path])[0].texts) == texts == list(read(path).texts)
+
+
+def test_what_arrow_cannot_read_python_does(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    lines = ['{"text": 5}', "", '{"text": "ab\\ud83d"}', '{"text": "2020-01-01", "x": NaN}', '{"x": 1}',
+             '{"text": "\\u2003"}']
+    path.write_text("\n".join(lines))
+    pool, notices = open_pool([path])
+    assert list(pool.texts) == ["5", "ab\ufffd", "2020-01-01"]
+    assert notices == [f"2 empty texts in {path} were left out"]
+
+
+def test_a_bad_line_late_in_a_file_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "fine"}\n' * 5000 + '{"text": "torn\n')
+    with pytest.raises(BadInput, match=r"a\.jsonl, line 5001: not valid JSON"):
+        open_pool([path], folder=tmp_path / "pools")
+    assert list((tmp_path / "pools").iterdir()) == []
+
+
+def test_the_same_content_is_read_once_and_other_content_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    (tmp_path / "b.txt").write_text("one\ntwo\n")
+    first = open_pool([tmp_path / "a.txt"])[0]
+    monkeypatch.setattr("halflabel.data.pool._build", None)
+    again = open_pool([tmp_path / "b.txt"])[0]
+    assert again.texts.key == first.texts.key and again.source.endswith("b.txt")
+    (tmp_path / "b.txt").write_text("one\nthree\n")
+    with pytest.raises(TypeError):
+        open_pool([tmp_path / "b.txt"])
+
+
+def build(path: str, folder: str) -> int:
+    return len(open_pool([path], folder=Path(folder))[0])
+
+
+def test_processes_that_build_one_pool_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    path.write_text("\n".join(f"text {i % 2500}" for i in range(5000)))
+    with multiprocessing.get_context("fork").Pool(4) as workers:
+        assert workers.starmap(build, [(str(path), str(tmp_path / "pools"))] * 4) == [2500] * 4
+    assert len(list((tmp_path / "pools").iterdir())) == 1
+
+
+def test_views_come_along_and_an_empty_one_is_the_text(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"text": "a", "aug_0": "b", "aug_1": null}\n{"text": " "}\n{"text": "c", "aug_0": " "}\n')
+    pool = open_pool([path])[0]
+    assert list(pool.views) == [("b", "a"), ("c", "c")]
+    assert [list(column) for column in columns_of(pool.take([1]).views)] == [["c"], ["c"]]
+
+
+def test_globs_corpora_and_several_files_make_one_pool(tmp_path: Path) -> None:
+    for i in range(3):
+        (tmp_path / f"part-{i}.txt").write_text(f"text {i}\nshared\n")
+    pool, notices = open_pool([Corpus(["mine", "text 1"], [None] * 2, source="mine"), str(tmp_path / "part-*.txt")])
+    assert list(pool.texts) == ["mine", "text 1", "text 0", "shared", "text 2"]
+    assert notices[0].startswith("3 duplicate texts in mine, ")
+    with pytest.raises(BadInput, match="no file is named like"):
+        open_pool([str(tmp_path / "other-*.txt")])
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Texts:
+    (tmp_path / "pool.txt").write_text("\n".join(f"text {i}" for i in range(100)))
+    found = open_pool([tmp_path / "pool.txt"])[0].texts
+    assert isinstance(found, Texts)
+    return found
+
+
+def test_rows_slices_and_what_is_not_there(texts: Texts) -> None:
+    assert (texts[3], texts[-1], texts[np.int64(5)]) == ("text 3", "text 99", "text 5")
+    assert texts[98:] == ["text 98", "text 99"]
+    with pytest.raises(IndexError):
+        texts[100]
+    texts.release()
+    assert texts[3] == "text 3"
+
+
+def test_sequences_stay_where_they_lie(texts: Texts) -> None:
+    some = chosen(texts, [5, 7, 9])
+    assert isinstance(some, Chosen) and list(chosen(some, [2, 0])) == ["text 9", "text 5"]
+    both = joined(["a", "b"], texts)
+    assert isinstance(both, Joined) and (both[1], both[2], len(both)) == ("b", "text 0", 102)
+    assert list(chosen(both, [0, 2, 101])) == ["a", "text 0", "text 99"]
+    assert list(chosen(both, [101, 0])) == ["text 99", "a"]
+    assert joined(["a"], ["b"]) == ["a", "b"] and joined([], texts) is texts
+    lengths = mapped(both, lambda part: [len(text) for text in part])
+    assert list(lengths)[:3] == [1, 1, 6]
+    assert list(Views([["a", "b"], ["c", "d"]])) == [("a", "c"), ("b", "d")]
+
+
+def test_rows_holding_texts(texts: Texts) -> None:
+    wanted = {"text 5", "b", "nowhere"}
+    assert rows_holding(texts, wanted).tolist() == [5]
+    assert rows_holding(joined(["a", "b"], texts), wanted).tolist() == [1, 7]
+    assert rows_holding(chosen(texts, [9, 5]), wanted).tolist() == [1]
+
+
+def test_stored_and_other_texts_are_cleaned_together(texts: Texts) -> None:
+    pool = Corpus(["text 3", " ", "new", "new"], [None] * 4) + Corpus(texts, [None] * 100)
+    kept, _ = clean(pool, role="unlabelled")
+    assert list(kept.texts) == ["text 3", "new", *(f"text {i}" for i in range(100) if i != 3)]
+    assert len(without(kept, Corpus(["text 7", "new"], ["a", "b"]))) == 99
+
+
+def test_reading_ahead_gives_everything_and_errors_too() -> None:
+    def numbers() -> object:
+        yield from range(10)
+        raise BadInput("enough")
+
+    found: list[int] = []
+    with pytest.raises(BadInput, match="enough"):
+        found.extend(ahead(numbers()))
+    assert found == list(range(10))
+    assert next(ahead(iter(range(10**6)))) == 0
+
+
+def test_a_damaged_store_is_named_with_its_remedy(texts: Texts) -> None:
+    file = texts.files[0]
+    file.write_bytes(file.read_bytes()[:-20])
+    with pytest.raises(BadInput, match="halflabel cache --clear"):
+        Texts(file, "again")
+
+
+@given(st.lists(st.integers(0, 5)))
+def test_first_occurrences(numbers: list[int]) -> None:
+    from halflabel.data.pool import first_occurrences
+
+    expected = [number not in numbers[:i] for i, number in enumerate(numbers)]
+    assert first_occurrences(np.array(numbers, dtype=np.int64)).tolist() == expected

@@ -1,0 +1,203 @@
+"""Folders, frames, datasets and what annotation tools export are read as they were meant."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halflabel.data.export import doccano, label_studio, prodigy
+from halflabel.data.read import read
+from halflabel.types import BadInput
+from written import NAMES, SETTINGS, TEXTS
+
+
+def task(text: str, *choices: list[str] | None, **more: Any) -> dict[str, Any]:
+    """A task of Label Studio with an annotation for each list of choices; None is one that was skipped."""
+    given = [{"id": i, "was_cancelled": one is None, "completed_by": 1, "result": [] if one is None else [
+        {"from_name": "sentiment", "to_name": "text", "type": "choices", "value": {"choices": one}}]}
+        for i, one in enumerate(choices)]
+    return {"id": 1, "data": {"text": text}, "annotations": given, "predictions": [], **more}
+
+
+def saved(folder: Path, name: str, value: Any) -> Path:
+    path = folder / name
+    lines = "".join(json.dumps(one) + "\n" for one in value) if name.endswith("l") else json.dumps(value)
+    path.write_text(lines, encoding="utf-8")
+    return path
+
+
+class TestLabelStudio:
+    def test_json(self, tmp_path: Path) -> None:
+        hint = label_studio({"text": "d", "label": "good", "score": 0.9})
+        path = saved(tmp_path, "a.json", [task("a", ["good"]), task("b", ["bad"], ["good"]), task("c", None), hint])
+        corpus = read(path)
+        assert corpus.texts == ["a", "b", "b", "c", "d"]
+        assert corpus.labels == ["good", "bad", "good", None, None]
+
+    def test_several_choices_are_several_labels(self, tmp_path: Path) -> None:
+        path = saved(tmp_path, "a.json", [task("a", ["x", "y"]), task("b", ["x"]), task("c", []), task("d")])
+        assert read(path).labels == [("x", "y"), ("x",), (), None]
+
+    def test_two_questions_are_refused(self, tmp_path: Path) -> None:
+        one = task("a", ["x"])
+        one["annotations"][0]["result"].append({"from_name": "tone", "type": "choices", "value": {"choices": ["y"]}})
+        with pytest.raises(BadInput, match="several questions \\('sentiment', 'tone'\\)"):
+            read(saved(tmp_path, "a.json", [one]))
+
+    def test_json_min(self, tmp_path: Path) -> None:
+        own = {"id": 1, "annotator": 1, "annotation_id": 2, "created_at": "", "updated_at": "", "lead_time": 1.5}
+        path = saved(tmp_path, "a.json", [{"text": "a", "mood": "x", **own}, {"text": "b", **own},
+                                          {"text": "c", "mood": {"choices": ["x", "y"]}, **own}])
+        assert read(path).labels == [("x",), None, ("x", "y")]
+        path = saved(tmp_path, "b.json", [{"text": "a", "mood": "x", "tone": "y", **own}])
+        assert read(path).labels == [None] and read(path, label="tone").labels == ["y"]
+
+    def test_csv(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.csv"
+        names = ["annotation_id", "annotator", "created_at", "id", "lead_time", "mood", "text", "updated_at",
+                 "was_cancelled"]
+        with open(path, "w", newline="") as stream:
+            lines = csv.writer(stream, quoting=csv.QUOTE_NONNUMERIC)
+            lines.writerow(names)
+            lines.writerow([1, "1", "", 1, 2.5, "x", "a", "", "False"])
+            lines.writerow([2, "1", "", 2, 2.5, "y", "b", "", "True"])
+            lines.writerow([3, "1", "", 3, 2.5, '{"choices": ["x", "y"]}', "c", "", "False"])
+        assert read(path).labels == [("x",), None, ("x", "y")]
+
+
+class TestDoccano:
+    def test_single_labels(self, tmp_path: Path) -> None:
+        rows = [{"id": 1, "text": "a", "label": ["x"], "Comments": []},
+                {"id": 2, "text": "b", "label": [], "Comments": ["?"]}]
+        assert read(saved(tmp_path, "a.jsonl", rows)).labels == ["x", None]
+
+    def test_several_labels(self, tmp_path: Path) -> None:
+        rows = [{"id": 1, "text": "a", "label": ["x", "y"], "Comments": []},
+                {"id": 2, "text": "b", "label": [], "Comments": []}]
+        assert read(saved(tmp_path, "a.jsonl", rows)).labels == [("x", "y"), None]
+
+    def test_spans_are_refused(self, tmp_path: Path) -> None:
+        rows = [{"id": 1, "text": "a", "label": [[0, 1, "x"]], "Comments": []}]
+        with pytest.raises(BadInput, match="line 1: the label is a span"):
+            read(saved(tmp_path, "a.jsonl", rows))
+
+
+class TestProdigy:
+    def test_one_label_accepted_or_rejected(self, tmp_path: Path) -> None:
+        rows = [{"text": text, "label": "x", "answer": answer, "_input_hash": 1}
+                for text, answer in (("a", "accept"), ("b", "reject"), ("c", "ignore"))]
+        assert read(saved(tmp_path, "a.jsonl", rows)).labels == ["x", "not x", None]
+        rows.append({"text": "d", "label": "y", "answer": "accept"})
+        assert read(saved(tmp_path, "a.jsonl", rows)).labels == ["x", None, None, "y"]
+
+    def test_choices(self, tmp_path: Path) -> None:
+        options = [{"id": "x", "text": "X"}, {"id": "y", "text": "Y"}]
+        rows = [{"text": "a", "options": options, "accept": ["x"], "answer": "accept"},
+                {"text": "b", "options": options, "accept": [], "answer": "accept"},
+                {"text": "c", "options": options, "accept": ["y"], "answer": "reject"}]
+        assert read(saved(tmp_path, "a.jsonl", rows)).labels == ["x", None, None]
+        rows.append({"text": "d", "options": options, "accept": ["x", "y"], "answer": "accept"})
+        assert read(saved(tmp_path, "a.jsonl", rows)).labels == [("x",), (), None, ("x", "y")]
+
+
+def answered(tool: str, rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
+    """What a tool exports if a person agrees with every suggestion."""
+    if tool == "label-studio":
+        tasks = [label_studio(row) for row in rows]
+        return [{"id": i, **one, "annotations": [{"was_cancelled": False, "result": one["predictions"][0]["result"]}]}
+                for i, one in enumerate(tasks)]
+    if tool == "doccano":
+        return [{"id": i, **doccano(row), "Comments": []} for i, row in enumerate(rows)]
+    return [prodigy(row, names) | {"answer": "accept"} for row in rows]
+
+
+@pytest.mark.parametrize("tool", ["label-studio", "doccano", "prodigy"])
+@SETTINGS
+@given(texts=TEXTS, data=st.data())
+def test_what_is_exported_and_agreed_with_comes_back(tool: str, texts: list[str], data: st.DataObject) -> None:
+    import tempfile
+
+    labels = data.draw(st.lists(NAMES, min_size=len(texts), max_size=len(texts)))
+    rows = [{"text": text, "label": label, "score": 0.5} for text, label in zip(texts, labels, strict=True)]
+    with tempfile.TemporaryDirectory() as folder:
+        name = "a.json" if tool == "label-studio" else "a.jsonl"
+        corpus = read(saved(Path(folder), name, answered(tool, rows, sorted(set(labels)))))
+    assert (corpus.texts, corpus.labels) == (texts, labels)
+
+
+def test_a_folder_with_a_sub_folder_for_each_label(tmp_path: Path) -> None:
+    for place, text in (("pos/1.txt", "good\nfilm"), ("neg/1.txt", "bad"), ("unsup/1.txt", "?"), ("pos/.hidden", "no")):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(text)
+    corpus = read(tmp_path)
+    assert dict(zip(corpus.texts, corpus.labels, strict=True)) == {"good\nfilm": "pos", "bad": "neg", "?": None}
+    (tmp_path / "neg" / "1.txt").write_bytes(b"\xe9")
+    with pytest.raises(BadInput, match=r"neg/1\.txt, line 1: byte 1"):
+        read(tmp_path)
+
+
+def test_frames_and_datasets(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a", "b", None], "label": ["x", None, "y"]})
+    assert (read(table).texts, read(table).labels) == (["a", "b", ""], ["x", None, "y"])
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"text": ["a", "b"], "label": [1.0, float("nan")]})
+    assert read(frame).labels == [1, None]
+    datasets = pytest.importorskip("datasets")
+    datasets.disable_progress_bars()
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["n", "p"])})
+    found = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [1, -1, 0]}, features=features)
+    assert read(found).labels == ["p", None, "n"] and read(found.select([2])).texts == ["c"]
+    found.save_to_disk(tmp_path / "set")
+    assert read(tmp_path / "set").labels == ["p", None, "n"]
+    datasets.DatasetDict({"train": found}).save_to_disk(tmp_path / "sets")
+    with pytest.raises(BadInput, match="several datasets"):
+        read(tmp_path / "sets")
+
+
+def test_polars_and_things_that_are_no_table() -> None:
+    polars = pytest.importorskip("polars")
+    assert read(polars.DataFrame({"text": ["a"], "label": [["x", "y"]]})).labels == [("x", "y")]
+
+
+def test_things_that_are_no_table() -> None:
+    with pytest.raises(BadInput, match="is a int, which cannot be read"):
+        read(5)
+
+
+def test_several_files_and_globs(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("text,label\na,x\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "b", "label": "y"}\n')
+    corpus = read([tmp_path / "a.csv", tmp_path / "*.jsonl"])
+    assert (corpus.texts, corpus.labels) == (["a", "b"], ["x", "y"])
+    assert read(str(tmp_path / "*.csv")).texts == ["a"]
+
+
+@pytest.mark.parametrize("value", [pa.array(["a", None]).dictionary_encode(), pa.array(["a", None], pa.string_view()),
+                                   pa.array([1, None])])
+def test_arrow_streams_of_any_kind_of_text(tmp_path: Path, value: pa.Array) -> None:
+    from halflabel.data.pool import open_pool
+
+    path = tmp_path / "a.arrow"
+    table = pa.table({"text": value})
+    with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as out:
+        out.write_table(table)
+    assert list(read(path).texts)[1] == "" and len(open_pool([path])[0]) == 1
+
+
+def test_a_cell_of_ten_megabytes_in_every_format(tmp_path: Path) -> None:
+    from halflabel.data.pool import open_pool
+    from halflabel.data.write import write
+    from halflabel.types import Corpus
+
+    long = "x " * 5_000_000
+    for name in ("a.csv", "a.jsonl", "a.parquet"):
+        write(Corpus([long, "short"], ["a", "b"]), tmp_path / name)
+        assert [len(text) for text in read(tmp_path / name).texts] == [10_000_000, 5]
+        assert [len(text) for text in open_pool([tmp_path / name])[0].texts] == [10_000_000, 5]
