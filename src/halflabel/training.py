@@ -119,8 +119,8 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
 
     if method.closed_form:
         begin(objective, vectors(views[0]), views[0], y, settings.seed)
-    source: Source = (VectorSource([torch.from_numpy(vectors(view)) for view in views]) if plan.frozen
-                      else TokenSource(encoder, views, drop=plan.token_drop))
+    source: Source = (TokenSource(encoder, views, drop=plan.token_drop) if not plan.frozen else
+                      VectorSource([torch.from_numpy(vectors(view)) for view in views], drop=plan.token_drop))
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(source, y, len(pool), len(views), known, labelled.task)
 

@@ -45,14 +45,17 @@ class TokenSource:
 
 
 class VectorSource:
-    """Rows of vectors that were computed once, (V, N, H)."""
+    """Rows of vectors that were computed once, (V, N, H); in training a share of their entries is dropped."""
 
-    def __init__(self, views: Sequence[Tensor]) -> None:
-        self.vectors = torch.stack(list(views))
+    def __init__(self, views: Sequence[Tensor], *, drop: float = 0.0) -> None:
+        self.vectors, self.drop = torch.stack(list(views)), drop
         self.lengths = np.ones(self.vectors.shape[1], dtype=np.int64)
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
-        return (self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))],)
+        found = self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))]
+        if rng is not None and self.drop:
+            found = found * torch.from_numpy(rng.random(found.shape, dtype=np.float32) >= self.drop) / (1 - self.drop)
+        return (found,)
 
 
 def padded(ids: Sequence[np.ndarray], encoder: Encoder) -> tuple[Tensor, Tensor]:
