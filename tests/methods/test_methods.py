@@ -87,7 +87,7 @@ def test_every_method_says_what_it_is(name: str) -> None:
 
 
 def test_unknown_names_and_values_out_of_range_are_refused() -> None:
-    with pytest.raises(BadInput, match="bdd-f, bdd-s"):
+    with pytest.raises(BadInput, match="bdd-f, bdd-ml, bdd-s"):
         find("nope")
     with pytest.raises(BadInput, match="T=0 is out of range for bdd-s"):
         find("bdd-s")(SHAPE, T=0)
