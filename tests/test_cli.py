@@ -279,6 +279,9 @@ def test_demo(tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
     assert done.code == 0
     assert "labels only" in done.out and "labels + unlabelled" in done.out and done.out.count("->") == 3
     assert cli("evaluate", out / "model", out / "test.csv").code == 0
+    tags = ("--label-column", "tags", "--encoder", tiny_encoder, "--json", *FAST)
+    done = cli("train", out / "labelled.csv", "--unlabelled", out / "unlabelled.csv", "--out", tmp_path / "tags", *tags)
+    assert done.code == 0 and json.loads(done.out)["method"] == "bdd-ml" and len(json.loads(done.out)["classes"]) == 12
     (out / "demo.json").unlink()
     refused = cli(*arguments)
     assert refused.code == 2 and "earlier demo" in refused.err and (out / "model").is_dir()

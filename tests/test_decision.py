@@ -50,7 +50,8 @@ def test_fixed_cuts_at_one_half_and_top_k_takes_as_many_as_texts_have() -> None:
     decision = angular()
     assert (decision(COSINES, "fixed") == (decision.probabilities(COSINES) >= 0.5)).all()
     assert decision.rule("top-k").k == 1 and (decision(COSINES, "top-k").sum(axis=1) == 1).all()
-    assert Decision.fit(COSINES, PRIOR * 4, source="", logits=True, slope=1.0, chosen="fixed").rule("top-k").k == 2
+    often = np.array([0.9, 0.8, 0.5, 0.0])
+    assert Decision.fit(COSINES, often, source="", logits=True, slope=1.0, chosen="fixed").rule("top-k").k == 2
 
 
 def test_best_threshold_is_the_best_of_all() -> None:

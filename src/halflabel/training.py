@@ -135,8 +135,9 @@ def make_problem(encoder: Encoder | Bag, objective: Objective, labelled: Corpus,
 
     given = Given(views[0], y, encoder, lambda: store()(views[0], progress), settings.seed)
     began = method.start(given) if method.start is not None else Began()
-    source: Source = (VectorSource([store().rows(view, progress) for view in views]) if plan.frozen
-                      else TokenSource(encoder, views, drop=plan.token_drop, folder=cache_folder() / "tokens"))
+    source: Source = (
+        VectorSource([store().rows(view, progress) for view in views], drop=plan.token_drop) if plan.frozen
+        else TokenSource(encoder, views, drop=plan.token_drop, folder=cache_folder() / "tokens"))
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(source, y, len(pool), len(views), known, labelled.task, began)
 

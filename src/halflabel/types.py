@@ -116,7 +116,7 @@ class Plan:
     clip: float  # largest norm of the gradient
     dropout: bool  # keep the dropout that the encoder came with
     embeddings: bool  # train the word embeddings too: half of a small encoder, and half of an optimizer step
-    token_drop: float  # share of the tokens that a training text loses at random
+    token_drop: float  # share of its tokens (or entries, if it is a frozen vector) that a training text loses at random
     max_tokens: int
     survey: int  # pool texts that the statistics of an epoch look at, at most
     minutes: float  # the time that the steps have to fit into; infinite: no limit

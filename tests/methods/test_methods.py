@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from halflabel import TextClassifier
 from halflabel.methods import METHODS, find
 from halflabel.methods.angular import (
     am_f,
@@ -16,11 +17,13 @@ from halflabel.methods.angular import (
     without_regularization,
     without_unlabelled,
 )
+from halflabel.methods.multilabel import am_ml, bce, bdd_ml
 from halflabel.methods.registry import CHOICES, RANGES
 from halflabel.model.angles import Balanced, Unbalanced
 from halflabel.model.head import Cosine, Linear
+from halflabel.parts.cap import Cap
 from halflabel.parts.losses import cross_entropy
-from halflabel.parts.penalty import Entropy, NoPenalty
+from halflabel.parts.penalty import Entropy, LowRank, NoPenalty
 from halflabel.parts.pseudo import NoPseudo, SelfAdaptive, Sharpen
 from halflabel.types import BadInput, Shape
 
@@ -34,6 +37,23 @@ def test_the_papers_values_are_the_defaults() -> None:
     assert find("bdd-s").defaults == s | {"memory": 0.1} and find("am-s").defaults == s
     assert find("bdd-f").defaults == f | {"memory": 0.1} and find("am-f").defaults == f
     assert find("ce").defaults == {}
+
+
+def test_the_papers_values_for_several_labels() -> None:
+    values = {"s": 20.0, "m": 0.3, "lambda1": 1.0, "lambda3": 0.001, "tau": 0.01}
+    assert find("am-ml").defaults == values and find("bdd-ml").defaults == values | {"memory": 0.001}
+    plan = TextClassifier("bdd-ml", plan="paper").chosen_settings("multi-label").plan
+    assert (plan.warmup, plan.warmup_batch, plan.labelled_batch, plan.unlabelled_batch) == (5000, 8, 4, 8)
+    assert (plan.epochs, plan.epoch_steps, plan.ema) == (50, 1000, 0.999) and plan.survey >= 1_000_000
+    assert TextClassifier("bce", plan="paper").chosen_settings("multi-label").plan.labelled_batch == 8
+
+
+def test_several_labels_differ_by_balance_alone() -> None:
+    bdd, am, plain = bdd_ml(SHAPE), am_ml(SHAPE), bce(SHAPE)
+    assert isinstance(bdd.angles, Balanced) and isinstance(am.angles, Unbalanced)
+    assert all(isinstance(one.pseudo, Cap) and isinstance(one.penalty, LowRank) for one in (bdd, am))
+    assert bdd.averaged_teacher and am.averaged_teacher and not bdd.strong_views
+    assert isinstance(plain.head, Linear) and plain.logits and not plain.uses_pool
 
 
 def test_s_and_f_differ_in_their_parts() -> None:
@@ -73,7 +93,7 @@ def test_every_method_says_what_it_is(name: str) -> None:
 
 
 def test_unknown_names_and_values_out_of_range_are_refused() -> None:
-    with pytest.raises(BadInput, match="bdd-f, bdd-s"):
+    with pytest.raises(BadInput, match="bdd-f, bdd-ml, bdd-s"):
         find("nope")
     with pytest.raises(BadInput, match="T=0 is out of range for bdd-s"):
         find("bdd-s")(SHAPE, T=0)

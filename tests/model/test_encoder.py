@@ -14,6 +14,7 @@ import torch
 from halflabel.columns import key_of
 from halflabel.model import encoder as doors
 from halflabel.model.encoder import Encoder, load_encoder, locate, pool, restore_encoder
+from halflabel.model.source import VectorSource
 from halflabel.model.vectors import VectorStore, encode
 from halflabel.types import BadInput
 
@@ -146,3 +147,12 @@ def test_another_encoder_has_a_folder_of_its_own(tiny_encoder: str, tmp_path: Pa
 
 def test_keys_differ_by_content() -> None:
     assert key_of("a") != key_of("b") and key_of("a") == key_of("a") and len(key_of("\ud800")) == 16
+
+
+def test_frozen_vectors_lose_a_share_of_their_entries_in_training_alone() -> None:
+    source = VectorSource([torch.ones(4, 1000)], drop=0.7)
+    rows, views = np.arange(4), np.zeros(4, dtype=np.int64)
+    assert torch.equal(source(rows, views)[0], torch.ones(4, 1000))
+    first, again = (source(rows, views, np.random.default_rng(1))[0] for _ in range(2))
+    assert torch.equal(first, again) and 0.25 < float((first > 0).float().mean()) < 0.35
+    assert float(first.mean()) == pytest.approx(1.0, abs=0.1)

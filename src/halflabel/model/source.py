@@ -51,10 +51,13 @@ class TokenSource:
 
 
 class VectorSource:
-    """Rows of vectors that were computed once: V views of N rows of width H, in memory or where they lie on disk."""
+    """Rows of vectors that were computed once: V views of N rows of width H, in memory or where they lie on disk.
 
-    def __init__(self, views: Sequence[Sequence[np.ndarray]]) -> None:
-        self.views = list(views)
+    In training a share of their entries is dropped.
+    """
+
+    def __init__(self, views: Sequence[Sequence[np.ndarray]], *, drop: float = 0.0) -> None:
+        self.views, self.drop = list(views), drop
         self.lengths = np.ones(len(self.views[0]), dtype=np.int64)
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
@@ -62,6 +65,8 @@ class VectorSource:
         found = np.empty((len(rows), len(self.views[0][0])), dtype=np.float32)
         for view in np.unique(views):
             found[views == view] = gathered(self.views[view], rows[views == view])
+        if rng is not None and self.drop:
+            found *= (rng.random(found.shape, dtype=np.float32) >= self.drop) / np.float32(1 - self.drop)
         return (torch.from_numpy(found),)
 
 
