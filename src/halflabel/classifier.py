@@ -47,6 +47,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             report: Callable[[dict[str, Any]], None] = lambda line: None) -> TextClassifier:
         """Learns from texts X with labels y; None, NaN or -1 in y, and all of `unlabelled`, have no label.
 
+        `unlabelled` is a list, or the texts of a pool of any size that `open_pool` gave.
         `truth` holds the labels of `unlabelled` for measuring pseudo-labels: it never reaches training. `views` are
         ready strong views of `unlabelled`, a few for each text. With `folder` the run is kept there and can go on.
         """
@@ -130,8 +131,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
 
-def as_texts(texts: Sequence[str], name: str) -> list[str]:
-    """A list of strings, whatever kind of sequence came in."""
+def as_texts(texts: Sequence[str], name: str) -> Sequence[str]:
+    """A list of strings, whatever kind of sequence came in; stored texts stay where they lie."""
+    if isinstance(texts, Lying):
+        return texts
     if isinstance(texts, (str, bytes)):
         raise BadInput(f"{name}: one string was given where a list of texts is wanted; put it into a list.")
     found = list(texts)
@@ -151,7 +154,7 @@ def as_corpus(texts: Sequence[str], labels: Sequence[Any], name: str) -> Corpus:
 
 def as_pool(texts: Sequence[str], views: Sequence[Sequence[str]] | None) -> Corpus:
     """Unlabelled texts with the views that came with them; stored texts stay where they lie."""
-    found = texts if isinstance(texts, Lying) else as_texts(texts, "unlabelled")
+    found = as_texts(texts, "unlabelled")
     ready = views if isinstance(views, Lying) else [tuple(view) for view in views or []]
     return Corpus(found, [None] * len(found), ready, "unlabelled")
 

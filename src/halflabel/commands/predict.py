@@ -15,6 +15,9 @@ from halflabel.commands.writers import CAME_AS, FORMATS, SAME, Shards, check_out
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from halflabel.data.write import Write
     from halflabel.fitted import Fitted
 
 CHUNK = 1024  # texts that are predicted and written at a time
@@ -62,16 +65,22 @@ def predict(
         about = {"model": weights_of(model), "files": names, "all": all, "text": text_column}
         shards = Shards(out, kind, shard, about, resume=resume)
         texts, target = itertools.islice(texts, shards.finished, None), shards.open()
+    count = pour(texts, fitted, target, everything=all)
+    if out is not None:
+        console.say(f"{count:,} predictions are in {out}")
+
+
+def pour(texts: Iterable[str], fitted: Fitted, target: AbstractContextManager[Write], *, everything: bool) -> int:
+    """Predicts and writes, a chunk at a time; says how many there were."""
     count = empty = 0
     with target as write:
         for chunk in chunks(texts):
-            write(rows(fitted, chunk, everything=all))
+            write(rows(fitted, chunk, everything=everything))
             count += len(chunk)
             empty += sum(not text.strip() for text in chunk)
     if empty:
         console.note(f"{empty} of {count} texts were empty; their labels mean nothing")
-    if out is not None:
-        console.say(f"{count:,} predictions are in {out}")
+    return count
 
 
 def kind_of(files: Sequence[str], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
