@@ -52,6 +52,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             report: Callable[[dict[str, Any]], None] = lambda line: None) -> TextClassifier:
         """Learns from texts X with labels y; None, NaN or -1 in y, and all of `unlabelled`, have no label.
 
+        `unlabelled` is a list, or the texts of a pool of any size that `open_pool` gave.
         Texts with several labels each have a set (list, tuple) of them in y, empty for none; or y is a matrix of 0 and
         1 with a column for each label, dense, sparse or a data frame, in which NaN or -1 leaves a label of a text open.
         `truth` holds the labels of `unlabelled` for measuring pseudo-labels: it never reaches training. `views` are

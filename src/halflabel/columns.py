@@ -20,7 +20,7 @@ from halflabel.sequences import Chosen, Joined, Lying
 from halflabel.types import BadInput
 
 T = TypeVar("T")
-LEASE = 4096  # rows that are looked at before their pages are given back: what bounds the resident memory
+LEASE = 8192  # rows that are looked at before their pages are given back; a look maps 64 kB, so at most 512 MB
 
 
 class Column(Lying[T]):

@@ -14,8 +14,10 @@ from halflabel.sequences import Lying, origin_of, parts_of
 from halflabel.types import BadInput, Corpus
 
 
-def as_texts(texts: Sequence[str], name: str) -> list[str]:
-    """A list of strings, whatever kind of sequence came in."""
+def as_texts(texts: Sequence[str], name: str) -> Sequence[str]:
+    """A list of strings, whatever kind of sequence came in; stored texts stay where they lie."""
+    if isinstance(texts, Lying):
+        return texts
     if isinstance(texts, (str, bytes)):
         raise BadInput(f"{name}: one string was given where a list of texts is wanted; put it into a list.")
     found = list(texts)
@@ -47,7 +49,7 @@ def as_objects(values: Sequence[Any]) -> np.ndarray:
 
 def as_pool(texts: Sequence[str], views: Sequence[Sequence[str]] | None) -> Corpus:
     """Unlabelled texts with the views that came with them; stored texts stay where they lie."""
-    found = texts if isinstance(texts, Lying) else as_texts(texts, "unlabelled")
+    found = as_texts(texts, "unlabelled")
     ready = views if isinstance(views, Lying) else [tuple(view) for view in views or []]
     return Corpus(found, [None] * len(found), ready, "unlabelled")
 

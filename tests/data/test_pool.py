@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -88,15 +89,14 @@ def test_the_same_content_is_read_once_and_other_content_anew(tmp_path: Path, mo
         open_pool([tmp_path / "b.txt"])
 
 
-def build(path: str, folder: str) -> int:
-    return len(open_pool([path], folder=Path(folder))[0])
-
-
 def test_processes_that_build_one_pool_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    path.write_text("\n".join(f"text {i % 2500}" for i in range(5000)))
-    with multiprocessing.get_context("fork").Pool(4) as workers:
-        assert workers.starmap(build, [(str(path), str(tmp_path / "pools"))] * 4) == [2500] * 4
+    path.write_text("\n".join(f"text {i % 2500}" for i in range(50_000)))
+    code = ("import sys; from pathlib import Path; from halflabel.data.pool import open_pool; "
+            "print(len(open_pool([sys.argv[1]], folder=Path(sys.argv[2]))[0]))")
+    command = [sys.executable, "-c", code, str(path), str(tmp_path / "pools")]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    assert [process.communicate()[0].strip() for process in running] == ["2500"] * 3
     assert len(list((tmp_path / "pools").iterdir())) == 1
 
 

@@ -150,7 +150,7 @@ def test_keys_differ_by_content() -> None:
 
 
 def test_frozen_vectors_lose_a_share_of_their_entries_in_training_alone() -> None:
-    source = VectorSource([torch.ones(4, 1000)], drop=0.7)
+    source = VectorSource([np.ones((4, 1000), dtype=np.float32)], drop=0.7)
     rows, views = np.arange(4), np.zeros(4, dtype=np.int64)
     assert torch.equal(source(rows, views)[0], torch.ones(4, 1000))
     first, again = (source(rows, views, np.random.default_rng(1))[0] for _ in range(2))

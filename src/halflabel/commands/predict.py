@@ -15,6 +15,9 @@ from halflabel.commands.writers import CAME_AS, FORMATS, SAME, Shards, check_out
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
+    from halflabel.data.write import Write
     from halflabel.decision import Rule
     from halflabel.fitted import Fitted
 
@@ -66,10 +69,18 @@ def predict(
         about = {"model": weights_of(model), "files": names, "all": all, "text": text_column, "decision": decision}
         shards = Shards(out, kind, shard, about, resume=resume)
         texts, target = itertools.islice(texts, shards.finished, None), shards.open()
+    count = pour(texts, fitted, rule, target, everything=all)
+    if out is not None:
+        console.say(f"{count:,} predictions are in {out}")
+
+
+def pour(texts: Iterable[str], fitted: Fitted, rule: Rule | None, target: AbstractContextManager[Write], *,
+         everything: bool) -> int:
+    """Predicts and writes, a chunk at a time; says how many there were."""
     count = empty = without = 0
     with target as write:
         for chunk in chunks(texts):
-            found = rows(fitted, chunk, rule, everything=all)
+            found = rows(fitted, chunk, rule, everything=everything)
             write(found)
             count += len(chunk)
             empty += sum(not text.strip() for text in chunk)
@@ -78,8 +89,7 @@ def predict(
         console.note(f"{empty} of {count} texts were empty; their labels mean nothing")
     if rule is not None and without:
         console.note(f"{without} of {count} texts got no label (decision: {rule.name})")
-    if out is not None:
-        console.say(f"{count:,} predictions are in {out}")
+    return count
 
 
 def kind_of(files: Sequence[str], out: Path | None, format: str | None, shard: int | None, *, resume: bool,

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from halflabel import console
 from halflabel.commands import options
 from halflabel.commands.folder import filled, new_folder
-from halflabel.types import BadInput
+from halflabel.types import BadInput, Corpus
 
 MARK = "split.json"
 FORMATS = ("csv", "jsonl", "parquet")
@@ -39,14 +39,10 @@ def split(
     halflabel split all.csv --labelled 25/class --dev 200 --test 0.2 --seed 0 --out parts
     """
     per_class, whole = amount(labelled)
-    if format not in FORMATS:
-        raise BadInput(f"the format '{format}' is not known; use one of {', '.join(FORMATS)} (--format)")
-    if filled(out) or (out.exists() and not out.is_dir()):
-        raise BadInput(f"{out} exists already and is not an empty folder; choose another --out")
+    check_place(out, format)
     from halflabel.data.clean import clean
     from halflabel.data.read import read
     from halflabel.data.split import draw
-    from halflabel.data.write import write
 
     corpus, notices = clean(read(file, text=text_column, label=label_column), role="labelled")
     drawn = draw(corpus, per_class=per_class, labelled=whole, unlabelled=unlabelled, dev=number("--dev", dev),
@@ -54,15 +50,30 @@ def split(
     parts = {"labelled": drawn.labelled, "unlabelled": drawn.unlabelled, "dev": drawn.dev, "test": drawn.test}
     said: dict[str, Any] = {"seed": drawn.seed, "fingerprint": drawn.fingerprint, "from": file,
                             **{name: len(part) for name, part in parts.items()}}
+    write_parts(out, parts, format, said)
+    for notice in notices:
+        console.note(notice)
+    console.say_json(said | {"notices": notices}) if json else console.facts(said | {"from": ", ".join(file)})
+
+
+def check_place(out: Path, format: str) -> None:
+    """Refuses what could not be written, before anything is read."""
+    if format not in FORMATS:
+        raise BadInput(f"the format '{format}' is not known; use one of {', '.join(FORMATS)} (--format)")
+    if filled(out) or (out.exists() and not out.is_dir()):
+        raise BadInput(f"{out} exists already and is not an empty folder; choose another --out")
+
+
+def write_parts(out: Path, parts: dict[str, Corpus], format: str, about: dict[str, Any]) -> None:
+    """A file for each part that has texts, and one that says how they were drawn; all of them or none."""
+    from halflabel.data.write import write
+
     with new_folder(out, begun=lambda folder: (folder / MARK).is_file()):
         out.mkdir(parents=True, exist_ok=True)
         for name, part in parts.items():
             if len(part):
                 write(part, out / f"{name}.{format}")
-        (out / MARK).write_text(jsonlib.dumps(said, indent=1), encoding="utf-8")
-    for notice in notices:
-        console.note(notice)
-    console.say_json(said | {"notices": notices}) if json else console.facts(said | {"from": ", ".join(file)})
+        (out / MARK).write_text(jsonlib.dumps(about, indent=1), encoding="utf-8")
 
 
 def amount(asked: str) -> tuple[int | None, int | None]:
