@@ -141,7 +141,7 @@ class Run:
                 self.objective.pseudo.refresh(torch.from_numpy(rows), seen.p, seen.f, self.problem.y.cpu())
         if self.step > 0:
             self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
-        line |= describe(seen, self.problem) | self.objective.network.angles.report()
+        line |= describe(seen, self.problem) | self.objective.report()
         if self.step > 0:
             line |= self.keep(keeper, judge)
         keeper.log(line)
@@ -206,7 +206,7 @@ class Run:
             self.objective.load_state_dict(self.start)
             keeper.model(self.objective.network.state_dict())
             seen = survey(self.objective, self.problem, rows)
-        line |= describe(seen, self.problem) | self.objective.network.angles.report()
+        line |= describe(seen, self.problem) | self.objective.report()
         keeper.log(line)
         report(line)
         self.objective.eval()

@@ -114,6 +114,10 @@ class Rule(nn.Module):
     def forward(self, objective: Objective, problem: Problem, draw: Draw, weight: float) -> Step:
         raise AssertionError("every rule says what a step does")
 
+    def report(self) -> dict[str, Any]:
+        """What an epoch's line in the log says of it."""
+        return {}
+
 
 class Objective(nn.Module):
     """Network and parts as one module: its state is all that learning changes."""
@@ -178,6 +182,10 @@ class Objective(nn.Module):
         """Inputs of the network where it lives."""
         device = self.device
         return tuple(x.to(device) for x in problem.source(rows, np.zeros_like(rows) if views is None else views, rng))
+
+    def report(self) -> dict[str, Any]:
+        """What an epoch's line in the log says of angles and rule."""
+        return self.network.angles.report() | (self.rule.report() if self.rule is not None else {})
 
     @property
     def device(self) -> torch.device:
