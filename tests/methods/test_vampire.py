@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from scipy import sparse
 
+from conftest import tiny_texts
+from halflabel import TextClassifier
 from halflabel.methods.vampire import Reading, vampire
 from halflabel.model.topics import Autoencoder
 from halflabel.parts.coherence import npmi
@@ -133,6 +138,16 @@ def test_reading_stops_when_coherence_does_not_rise_and_goes_back_to_the_best(mo
         kept = autoencoder.mean.bias.clone() if i == 1 else kept
         assert bool(rule.over) == (i == 3)
     assert torch.equal(autoencoder.mean.bias, kept) and float(rule.score) == pytest.approx(0.3)
+
+
+def test_the_log_tells_how_the_reading_went(tmp_path: Path) -> None:
+    texts, labels = tiny_texts(4)
+    settings = {"epochs": 4, "epoch_steps": 6, "reading": 0.5, "states": 8, "embedding": 5}
+    TextClassifier("vampire", plan="frozen", settings=settings).fit(texts, labels, unlabelled=tiny_texts(8, seed=1)[0],
+                                                                    folder=tmp_path / "run")
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["reading"] for line in lines] == [True, True, True, False, False]
+    assert [line["read"] for line in lines] == [0, 6, 12, 12, 12] and -1 <= lines[-1]["npmi"] <= 1
 
 
 def test_a_batch_of_one_text_can_be_read() -> None:

@@ -87,6 +87,11 @@ class Reading(Rule):
             self.judge(head.autoencoder)
         return Step(loss, 0.0, float(loss.detach()), None)
 
+    def report(self) -> dict[str, Any]:
+        """How coherent the best topics are so far, and how long was read."""
+        known = float(self.score) > -torch.inf
+        return {"npmi": float(self.score) if known else None, "read": int(self.steps), "reading": not bool(self.over)}
+
     def judge(self, autoencoder: Autoencoder) -> None:
         """After a pass: keeps the autoencoder if its topics cohere better, stops when that has long not happened."""
         score = npmi(autoencoder.topics.weight.detach().T.double().numpy(), self.texts)

@@ -130,6 +130,10 @@ class Rule(nn.Module):
     def forward(self, objective: Objective, problem: Problem, draw: Draw, weight: float) -> Step:
         raise AssertionError("every rule says what a step does")
 
+    def report(self) -> dict[str, Any]:
+        """What an epoch's line in the log says of it."""
+        return {}
+
 
 class Objective(nn.Module):
     """Network and parts as one module: its state is all that learning changes."""
@@ -203,7 +207,8 @@ class Objective(nn.Module):
 
     def report(self) -> dict[str, Any]:
         """What an epoch's line in the log says of the parts."""
-        return self.network.angles.report() | self.penalty.report(self.network.head)
+        line = self.network.angles.report() | self.penalty.report(self.network.head)
+        return line | (self.rule.report() if self.rule is not None else {})
 
     @property
     def device(self) -> torch.device:
