@@ -9,6 +9,7 @@ import numpy as np
 
 from halflabel.model.encoder import Encoder
 from halflabel.model.vectors import encode
+from halflabel.train.pace import within_passes
 from halflabel.training import BOUND
 from halflabel.types import Corpus, Plan
 
@@ -36,6 +37,7 @@ def estimate(encoder: Encoder, plan: Plan, labelled: Corpus, pool: Corpus) -> di
     per_text = (time.perf_counter() - began) / max(1, len(texts))
     part = min(len(pool), BOUND)
     once = per_text * (len(labelled) + part)
+    plan = within_passes(plan, part)
     steps = 0.0
     if not plan.frozen:
         step = BACKWARD * per_text * (plan.labelled_batch + plan.unlabelled_batch)

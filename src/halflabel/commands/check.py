@@ -116,19 +116,19 @@ def columns_of(file: str, columns: Any) -> list[Finding]:
 
 def measured(corpora: tuple[Corpus, Corpus], encoder: str | None, plan: str, report: dict[str, Any]) -> list[Finding]:
     """Lengths in tokens, and what training would take, by a short trial of the encoder."""
+    from halflabel.classifier import TextClassifier
     from halflabel.data import doctor
     from halflabel.estimate import estimate, token_lengths
     from halflabel.model.encoder import load_encoder
-    from halflabel.plans import plan_named
 
-    chosen = plan_named(plan)
-    loaded = load_encoder(encoder or chosen.encoder, chosen.max_tokens)
+    settings = TextClassifier(encoder=encoder, plan=plan).chosen_settings()
+    loaded = load_encoder(settings.encoder, settings.plan.max_tokens)
     found: list[Finding] = []
     for corpus in corpora:
         if len(corpus):
             lengths = token_lengths(loaded, doctor.sampled(corpus.texts))
             found += doctor.of_lengths(lengths, loaded.max_tokens, corpus.source)
-    report["estimate"] = cost = estimate(loaded, chosen, corpora[0], corpora[1])
+    report["estimate"] = cost = estimate(loaded, settings.plan, corpora[0], corpora[1])
     what = f"training by the plan {plan} takes about {cost['minutes']:.0f} min and {cost['gigabytes']:.1f} GB of memory"
     return [*found, doctor.Finding("note", what, "measured by a short trial on this machine")]
 
