@@ -28,14 +28,15 @@ def token_lengths(encoder: Encoder, texts: list[str]) -> np.ndarray:
         encoder.max_tokens = limit
 
 
-def estimate(encoder: Encoder, plan: Plan, labelled: Corpus, pool: Corpus) -> dict[str, Any]:
+def estimate(encoder: Encoder, plan: Plan, labelled: Corpus, pool: Corpus, *,
+             bounded: bool = True) -> dict[str, Any]:
     """Minutes and gigabytes of a run of the default method: encoding once, then the steps and looks of the plan."""
     texts = [*labelled.texts[: TRIAL // 2], *pool.texts[: TRIAL // 2]]
     encode(encoder, texts[:8])
     began = time.perf_counter()
     encode(encoder, texts)
     per_text = (time.perf_counter() - began) / max(1, len(texts))
-    part = min(len(pool), BOUND)
+    part = min(len(pool), BOUND) if bounded else len(pool)
     once = per_text * (len(labelled) + part)
     plan = within_passes(plan, part)
     steps = 0.0

@@ -119,16 +119,17 @@ def measured(corpora: tuple[Corpus, Corpus], encoder: str | None, plan: str, rep
     from halflabel.classifier import TextClassifier
     from halflabel.data import doctor
     from halflabel.estimate import estimate, token_lengths
+    from halflabel.methods import find
     from halflabel.model.encoder import load_encoder
 
-    settings = TextClassifier(encoder=encoder, plan=plan).chosen_settings()
+    settings = TextClassifier(encoder=encoder, plan=plan).chosen_settings(corpora[0].task)
     loaded = load_encoder(settings.encoder, settings.plan.max_tokens)
     found: list[Finding] = []
     for corpus in corpora:
         if len(corpus):
             lengths = token_lengths(loaded, doctor.sampled(corpus.texts))
             found += doctor.of_lengths(lengths, loaded.max_tokens, corpus.source)
-    report["estimate"] = cost = estimate(loaded, settings.plan, corpora[0], corpora[1])
+    report["estimate"] = cost = estimate(loaded, settings.plan, *corpora, bounded=find(settings.method).bounded)
     what = f"training by the plan {plan} takes about {cost['minutes']:.0f} min and {cost['gigabytes']:.1f} GB of memory"
     return [*found, doctor.Finding("note", what, "measured by a short trial on this machine")]
 
