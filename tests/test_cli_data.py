@@ -147,11 +147,11 @@ class TestPredictStreams:
         asked: list[int] = []
         honest = predict.rows
 
-        def failing(fitted: Any, chunk: list[str], *, everything: bool) -> list[dict[str, Any]]:
+        def failing(fitted: Any, chunk: list[str], rule: Any, *, everything: bool) -> list[dict[str, Any]]:
             asked.append(len(chunk))
             if sum(asked) > 20:
                 raise KeyboardInterrupt
-            return honest(fitted, chunk, everything=everything)
+            return honest(fitted, chunk, rule, everything=everything)
 
         monkeypatch.setattr(predict, "rows", failing)
         assert cli(*arguments).code != 0

@@ -98,7 +98,7 @@ def test_a_full_disk(here: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytes
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "deep/run")
 
-    monkeypatch.setattr("halflabel.training.write_description", full)
+    monkeypatch.setattr("halflabel.record.write_description", full)
     done = cli("train", "good.csv", "--out", "deep/run", "--encoder", tiny_encoder, *FAST)
     assert done.code == 2 and "deep/run: No space left on device" in done.err and not (here / "deep").exists()
 

@@ -33,7 +33,7 @@ def test_the_loss_is_that_of_strong_views_under_labels_of_the_texts(method: str)
     step = objective(problem, draw, 1.0)
     rows = 6 + np.arange(10)
     with torch.no_grad():
-        weak, strong = (objective.network(problem.source.vectors[view, rows]).scores for view in (0, 1))
+        weak, strong = (objective.network(*problem.source(rows, np.full(len(rows), view))).scores for view in (0, 1))
     each = torch.nn.functional.cross_entropy(strong, weak.argmax(dim=1), reduction="none")
     assert step.unlabelled == pytest.approx(float((step.target.weight * each).mean()), rel=1e-5)
     assert step.target.y.argmax(dim=1).tolist() == weak.argmax(dim=1).tolist()
@@ -44,7 +44,7 @@ def test_uda_moves_the_strong_view_towards_the_text_and_not_back() -> None:
     objective, problem, draw = made("uda")
     step = objective(problem, draw, 1.0)
     rows = 6 + np.arange(10)
-    weak, strong = (objective.network(problem.source.vectors[view, rows]).scores for view in (0, 1))
+    weak, strong = (objective.network(*problem.source(rows, np.full(len(rows), view))).scores for view in (0, 1))
     expected = torch.nn.functional.kl_div(strong.log_softmax(dim=1), weak.softmax(dim=1), reduction="batchmean")
     assert step.unlabelled == pytest.approx(float(expected.detach()), rel=1e-4)
     assert not step.target.y.requires_grad

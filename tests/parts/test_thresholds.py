@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import nn
 
 from halflabel.parts.anneal import annealed, ceiling
 from halflabel.parts.losses import cross_entropy, divergence
@@ -15,6 +16,7 @@ from halflabel.parts.thresholds import Confident, Fair, Flexible, Truncated
 from halflabel.types import Shape
 
 SHAPE = Shape(labels=3, width=4, labelled=3, unlabelled=6)
+HEAD = nn.Identity()  # which fairness does not look at
 
 
 def rows(*confidences: tuple[int, float]) -> torch.Tensor:
@@ -123,19 +125,20 @@ class TestFreeMatch:
         share = p.mean(dim=0) / torch.tensor([0.5, 0.5, torch.inf])
         share = share / share.sum()
         expected = 2.0 * (wanted * (share + 1e-12).log()).sum()
-        assert torch.allclose(Fairness(2.0, lambda: wanted)(scores, target), expected)
+        assert torch.allclose(Fairness(2.0, lambda: wanted)(scores, HEAD, target), expected)
 
     def test_descending_the_fairness_spreads_predictions(self) -> None:
         scores = torch.tensor([[1.0, 0.4, 0.0], [0.8, 0.0, 0.5], [0.2, 1.0, 0.0], [0.1, 0.2, 0.9]], requires_grad=True)
         target = Target(torch.zeros(4, 3), torch.ones(4))
-        Fairness(1.0, lambda: torch.full((3,), 1 / 3))(scores, target).backward()
+        Fairness(1.0, lambda: torch.full((3,), 1 / 3))(scores, HEAD, target).backward()
         moved = (scores - scores.grad).softmax(dim=1)
         assert moved.max(dim=1).values.mean() < scores.softmax(dim=1).max(dim=1).values.mean()
 
     def test_no_accepted_text_no_term(self) -> None:
         term = Fairness(1.0, lambda: torch.ones(3))
         scores = torch.randn(4, 3)
-        assert float(term(scores, None)) == 0.0 == float(term(scores, Target(torch.zeros(2, 3), torch.zeros(2))))
+        assert float(term(scores, HEAD)) == 0.0
+        assert float(term(scores, HEAD, Target(torch.zeros(2, 3), torch.zeros(2)))) == 0.0
 
 
 class TestUda:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from halflabel import console
 from halflabel.commands import options
-from halflabel.commands.predict import chunks, rows, texts_of
+from halflabel.commands.predict import chunks, rows, rule_of, texts_of
 from halflabel.types import BadInput
 
 TOOLS = ("label-studio", "doccano", "prodigy", "csv")
@@ -47,8 +47,7 @@ def export_to(
     from halflabel.fitted import load
 
     fitted = load(model)
-    several = decision is not None or fitted.task == "multi-label"
-    rule = fitted.rules.rule(decision) if several else None
+    rule = rule_of(fitted, decision)
     count = 0
     with exported(out, tool, fitted.classes.names) as write:
         for chunk in chunks(texts):

@@ -47,8 +47,6 @@ def predict(
 ) -> None:
     """Predict labels for texts while they are being read.
 
-    The order of the texts is kept.
-
     \b
     halflabel predict model new.csv --out labels.csv
     tail -f log.txt | halflabel predict model
@@ -62,8 +60,7 @@ def predict(
     from halflabel.fitted import load
 
     fitted = load(model)
-    several = decision is not None or fitted.task == "multi-label"
-    rule = fitted.rules.rule(decision) if several else None
+    rule = rule_of(fitted, decision)
     target = output(out, kind)
     if out is not None and shard is not None:
         about = {"model": weights_of(model), "files": names, "all": all, "text": text_column, "decision": decision}
@@ -72,6 +69,11 @@ def predict(
     count = pour(texts, fitted, rule, target, everything=all)
     if out is not None:
         console.say(f"{count:,} predictions are in {out}")
+
+
+def rule_of(fitted: Fitted, decision: str | None) -> Rule | None:
+    """What decides on the labels of a text; nothing does where the most probable label is taken."""
+    return fitted.rules.rule(decision) if decision is not None or fitted.task == "multi-label" else None
 
 
 def pour(texts: Iterable[str], fitted: Fitted, rule: Rule | None, target: AbstractContextManager[Write], *,
