@@ -145,11 +145,11 @@ class TestContract:
         assert not (tmp_path / "run").exists()
 
     def test_every_setting_has_its_limits(self, method: str, tiny_encoder: str, tmp_path: Path) -> None:
+        labels = [("x",), ("y",)] if find(method).task == "multi-label" else ["x", "y"]
         for name in [*find(method).defaults, "zeal"]:
             clf = TextClassifier(method, tiny_encoder, "frozen", settings={name: -7})
             with pytest.raises(BadInput, match=f"{name}=-7" if name != "zeal" else "'zeal' is no setting"):
-                several = find(method).task == "multi-label"
-                clf.fit(["a b", "c d"], [("x",), ("y",)] if several else ["x", "y"], folder=tmp_path / "run")
+                clf.fit(["a b", "c d"], labels, folder=tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
 
