@@ -1,4 +1,4 @@
-"""The command line: `halflabel train`, `predict`, `evaluate`, `methods`, `info` and `demo`.
+"""The command line: `halflabel train`, `predict`, `evaluate`, `export`, `methods`, `info` and `demo`.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
@@ -14,6 +14,7 @@ from halflabel import __version__, console
 from halflabel.commands.about import info, methods
 from halflabel.commands.demo import demo
 from halflabel.commands.evaluate import evaluate
+from halflabel.commands.export import export
 from halflabel.commands.predict import predict
 from halflabel.commands.train import train
 from halflabel.types import BadInput
@@ -22,7 +23,7 @@ USAGE = 2  # exit code for what a person can mend
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, methods, info, demo):
+for command in (train, predict, evaluate, export, methods, info, demo):
     app.command()(command)
 
 

@@ -15,15 +15,16 @@ from torch import Tensor
 from halflabel.data.labels import Classes
 from halflabel.equations import probabilities
 from halflabel.methods import find
+from halflabel.model.encode import Backend, encode
 from halflabel.model.encoder import Encoder, restore_encoder
 from halflabel.model.network import Frozen, Network
-from halflabel.model.vectors import Progress, encode
+from halflabel.model.schedule import Progress
 from halflabel.train.checkpoint import State, read_tensors, write_folder, write_tensors, write_text
 from halflabel.train.objective import Objective
 from halflabel.types import BadInput, Shape
 
 FORMAT = 1
-CHUNK = 4096  # texts in memory at a time
+CHUNK = 65_536  # texts whose vectors are in memory at a time
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,17 +38,17 @@ class Fitted:
     settings: dict[str, Any]
     shape: Shape
     facts: dict[str, Any] = field(default_factory=dict)
+    backend: Backend = "torch"  # what encodes
 
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """cos(psi) or logits of each label, (N, K)."""
         self.network.eval()
         parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
         for start in range(0, len(texts), CHUNK):
-            h = torch.from_numpy(encode(self.encoder, texts[start : start + CHUNK]))
+            tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
+            h = encode(self.encoder, texts[start : start + CHUNK], tick, backend=self.backend)
             with torch.inference_mode():
-                parts.append(self.network.classify(h.to(self._device)).scores.cpu().numpy())
-            if progress:
-                progress(min(start + CHUNK, len(texts)), len(texts))
+                parts.append(self.network.classify(torch.from_numpy(h).to(self._device)).scores.cpu().numpy())
         return np.concatenate(parts)
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:

@@ -24,6 +24,7 @@ from halflabel.model.encoder import Encoder, load_encoder
 from halflabel.model.head import Unit
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
+from halflabel.model.states import StateSource
 from halflabel.model.vectors import VectorStore, cache_folder
 from halflabel.parts.pseudo import Stored
 from halflabel.parts.start import closed_form
@@ -75,7 +76,7 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     if earlier:
         plan = Plan.from_json(earlier["plan"])
     else:
-        plan = fitted_to_minutes(settings.plan, objective, problem, settings.seed)
+        plan = fitted_to_minutes(settings.plan, objective, problem, settings.seed, report)
     facts: dict[str, Any] = {
         "encoder": settings.encoder, "plan": plan.to_json(), "seed": settings.seed, "versions": versions(),
         "texts": {"labelled": len(labelled), "unlabelled": len(pool), "fingerprint": texts}}
@@ -108,8 +109,13 @@ def make_problem(encoder: Encoder, objective: Objective, labelled: Corpus, pool:
 
     if method.closed_form:
         begin(objective, vectors(views[0]), views[0], y, settings.seed)
-    source: Source = (VectorSource([torch.from_numpy(vectors(view)) for view in views]) if plan.frozen
-                      else TokenSource(encoder, views, drop=plan.token_drop))
+    source: Source
+    if plan.frozen:
+        source = VectorSource([torch.from_numpy(vectors(view)) for view in views])
+    elif plan.frozen_layers:
+        source = StateSource(encoder, views, folder=cache_folder() / "states", drop=plan.token_drop)
+    else:
+        source = TokenSource(encoder, views, drop=plan.token_drop)
     columns = None if truth is None else torch.from_numpy(classes.matrix(truth).argmax(axis=1))
     return Problem(source, y, len(pool), len(views), columns)
 
@@ -126,12 +132,19 @@ def begin(objective: Objective, vectors: np.ndarray, texts: list[str], y: torch.
 
 
 def prepare(encoder: Encoder, plan: Plan) -> None:
-    """Switches off what the plan does without: dropout, gradients of the word embeddings."""
+    """Switches off what the plan does without: dropout, gradients of word embeddings and lowest layers."""
     for module in encoder.modules():
         if isinstance(module, nn.Dropout) and not plan.dropout:
             module.p = 0.0
         if isinstance(module, nn.Embedding) and not plan.embeddings:
             module.requires_grad_(False)
+    if plan.frozen_layers and not plan.frozen:
+        if plan.frozen_layers >= len(encoder.layers):
+            raise BadInput(f"frozen_layers={plan.frozen_layers} leaves nothing to learn: the encoder has "
+                           f"{len(encoder.layers)} layers; give fewer, or use the plan frozen.")
+        encoder.frozen_layers = plan.frozen_layers
+        encoder.body.embeddings.requires_grad_(False)
+        encoder.layers[: plan.frozen_layers].requires_grad_(False)
 
 
 def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[list[str]]:

@@ -94,6 +94,7 @@ class Plan:
     max_tokens: int
     survey: int  # pool texts that the statistics of an epoch look at, at most
     minutes: float  # the time that the steps have to fit into; infinite: no limit
+    frozen_layers: int = 0  # lowest layers that do not learn; what they say is computed once and kept on disk
 
     @property
     def steps(self) -> int:

@@ -9,7 +9,7 @@ from halflabel import console
 from halflabel.commands import options
 
 if TYPE_CHECKING:
-    from halflabel.fitted import Fitted
+    from halflabel.commands.model import Model
     from halflabel.types import Corpus
 
 
@@ -17,16 +17,17 @@ def evaluate(
     model: options.Model,
     file: Annotated[Path, options.argument(metavar="FILE", help="Labelled texts; - is standard input.")],
     *,
+    backend: options.Backend = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Measure a model on labelled texts."""
+    from halflabel.commands.model import open_model
     from halflabel.commands.texts import Columns, labelled_rows
-    from halflabel.fitted import load
 
-    fitted = load(model)
+    fitted = open_model(model, backend)
     corpus, notices = labelled_rows(file, Columns(text_column, label_column), fitted.classes, role="test")
     for notice in notices:
         console.note(notice)
@@ -41,7 +42,7 @@ def evaluate(
                    for name, row in figures["per_label"].items()], numbers=4)
 
 
-def measure(fitted: Fitted, corpus: Corpus) -> dict[str, Any]:
+def measure(fitted: Model, corpus: Corpus) -> dict[str, Any]:
     """Accuracy and F1 of a model on texts whose labels are all known to it."""
     from halflabel.metrics import multi_class
 

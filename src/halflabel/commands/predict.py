@@ -14,9 +14,9 @@ from halflabel.commands.writers import FORMATS, check_output, output
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
-    from halflabel.fitted import Fitted
+    from halflabel.commands.model import Model
 
-CHUNK = 1024  # texts that are predicted and written at a time
+CHUNK = 4096  # texts that are predicted and written at a time
 STDIN = "-"
 
 
@@ -31,6 +31,7 @@ def predict(
     all: Annotated[bool, options.option("--all", help="Add the probability of every label.")] = False,
     format: Annotated[str | None, options.option(metavar="|".join(FORMATS),
                                                show_default="by the name of --out, else jsonl")] = None,
+    backend: options.Backend = None,
     text_column: options.TextColumn = None,
     force: options.ForceFile = False,
     config: options.Config = None,
@@ -38,9 +39,9 @@ def predict(
     """Predict labels for texts, in their order."""
     kind = check_output(out, format, force=force)
     texts = itertools.chain.from_iterable([texts_of(file, text_column) for file in files or [STDIN]])
-    from halflabel.fitted import load
+    from halflabel.commands.model import open_model
 
-    fitted = load(model)
+    fitted = open_model(model, backend)
     count = empty = 0
     with output(out, kind, fitted.classes.names if all else ()) as write:
         for chunk in chunks(texts):
@@ -89,7 +90,7 @@ def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def rows(fitted: Fitted, texts: list[str], *, everything: bool) -> list[dict[str, Any]]:
+def rows(fitted: Model, texts: list[str], *, everything: bool) -> list[dict[str, Any]]:
     """Text, label and score of each text, and on request all probabilities in the order of the classes."""
     p = fitted.probabilities(texts)
     best = p.argmax(axis=1)

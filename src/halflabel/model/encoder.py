@@ -13,11 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halflabel.model.schedule import padded_width
 from halflabel.types import BadInput
 
 MINILM_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 POOLINGS = ("mean", "cls", "max")
+GROUP = 10  # texts that go through the layers together in a training step on a CPU
 
 
 class Encoder(nn.Module):
@@ -32,14 +34,47 @@ class Encoder(nn.Module):
         self.pooling = pooling
         limit = getattr(body.config, "max_position_embeddings", max_tokens)
         self.max_tokens = min(max_tokens, limit)
+        self.frozen_layers = 0  # the lowest layers, which do not learn
 
     @property
     def width(self) -> int:
         return int(self.body.config.hidden_size)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        states = self.body(input_ids=ids, attention_mask=mask).last_hidden_state
+        """Vectors of token ids (N, T), or of states (N, T, H) that the lowest layers gave, (N, H)."""
+        if not self.training or ids.device.type != "cpu" or len(ids) <= GROUP:
+            return self._vectors(ids, mask)
+        order = mask.sum(dim=1).argsort(stable=True)  # small groups of similar length need little padding
+        parts = [self._vectors(*trimmed(ids[rows], mask[rows])) for rows in order.split(GROUP)]
+        return torch.cat(parts)[order.argsort()]
+
+    def _vectors(self, ids: Tensor, mask: Tensor) -> Tensor:
+        states = (self.above(ids, mask) if ids.is_floating_point()
+                  else self.body(input_ids=ids, attention_mask=mask).last_hidden_state)
         return pool(states.float(), mask, self.pooling)
+
+    @property
+    def layers(self) -> Any:
+        """The layers from the bottom up."""
+        stack = getattr(getattr(self.body, "encoder", None), "layer", None)
+        if stack is None:
+            raise BadInput(f"The layers of {type(self.body).__name__} cannot be frozen one by one; set "
+                           "frozen_layers=0 or use an encoder of BERT's kind.")
+        return stack
+
+    def below(self, ids: Tensor, mask: Tensor, number: int) -> Tensor:
+        """States above the lowest `number` layers, (N, T, H)."""
+        states: Tensor = self.body(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[number]
+        return states
+
+    def above(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Last states (N, T, H) from those above the frozen layers."""
+        hidden = torch.zeros(mask.shape, dtype=states.dtype, device=states.device)
+        hidden = hidden.masked_fill(mask == 0, torch.finfo(states.dtype).min)[:, None, None, :]
+        for layer in self.layers[self.frozen_layers :]:
+            found = layer(states, hidden)
+            states = found[0] if isinstance(found, tuple) else found
+        return states
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, cut at `max_tokens`, special tokens included."""
@@ -89,6 +124,12 @@ def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
     if how == "max":
         return states.masked_fill(real == 0, -torch.inf).amax(dim=1)
     return (states * real).sum(dim=1) / real.sum(dim=1).clamp_min(1.0)
+
+
+def trimmed(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
+    """Rectangles as wide as the longest text in them, to the next multiple of 8."""
+    width = padded_width(int(mask.sum(dim=1).max()), mask.shape[1])
+    return ids[:, :width], mask[:, :width]
 
 
 def load_encoder(name: str, max_tokens: int = 256) -> Encoder:

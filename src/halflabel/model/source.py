@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from halflabel.model.encode import encode_tokens
 from halflabel.model.encoder import Encoder
+from halflabel.model.schedule import padded_width, rectangle
 
 Noise = np.random.Generator | None
 
@@ -21,6 +23,10 @@ class Source(Protocol):
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         """Inputs for the network; with a generator, training noise is added."""
+        ...
+
+    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
+        """Vectors of rows as they are, without noise, (N, H)."""
         ...
 
 
@@ -35,13 +41,17 @@ class TokenSource:
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         ids = [self.tokens[view][row] for row, view in zip(rows, views, strict=True)]
-        if rng is not None and self.drop:
-            ids = [self._thinned(one, rng) for one in ids]
-        return padded(ids, self.encoder)
+        return padded([one[self.kept(one, rng)] for one in ids], self.encoder)
 
-    def _thinned(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        keep = (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
-        return ids[keep]
+    def kept(self, ids: np.ndarray, rng: Noise) -> np.ndarray:
+        """Which tokens of a text stay, (T,); special ones always do."""
+        if rng is None or not self.drop:
+            return np.ones(len(ids), dtype=bool)
+        return (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
+
+    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
+        """Vectors of rows, (N, H)."""
+        return encode_tokens(encoder, [self.tokens[0][row] for row in rows])
 
 
 class VectorSource:
@@ -54,14 +64,13 @@ class VectorSource:
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         return (self.vectors[torch.from_numpy(np.asarray(views)), torch.from_numpy(np.asarray(rows))],)
 
+    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
+        """The vectors themselves, (N, H)."""
+        return self.vectors[0, torch.from_numpy(rows)].numpy()
+
 
 def padded(ids: Sequence[np.ndarray], encoder: Encoder) -> tuple[Tensor, Tensor]:
-    """Token ids and mask as rectangles, (N, T) each; T is a multiple of 8, since kernels are made for each shape."""
-    longest = max([1, *map(len, ids)])
-    width = max(longest, min(-(-longest // 8) * 8, encoder.max_tokens))
-    table = np.full((len(ids), width), encoder.padding, dtype=np.int64)
-    mask = np.zeros((len(ids), width), dtype=np.int64)
-    for i, one in enumerate(ids):
-        table[i, : len(one)] = one
-        mask[i, : len(one)] = 1
+    """Token ids and mask as rectangles, (N, T) each."""
+    width = padded_width(max([1, *map(len, ids)]), encoder.max_tokens)
+    table, mask = rectangle(ids, width, encoder.padding)
     return torch.from_numpy(table), torch.from_numpy(mask)

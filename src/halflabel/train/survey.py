@@ -14,7 +14,7 @@ from halflabel.model.source import Source
 from halflabel.parts.pseudo import Target
 from halflabel.train.objective import Objective, Problem
 
-BATCH = 64
+BATCH = 8192  # vectors that are classified at a time
 
 
 class Survey(NamedTuple):
@@ -34,17 +34,13 @@ class Survey(NamedTuple):
 
 @torch.inference_mode()
 def outputs(objective: Objective, source: Source, rows: np.ndarray) -> tuple[Tensor, Tensor, Tensor]:
-    """h (N, H), f (N, D) and scores (N, K) of rows in eval mode, in batches of similar length."""
-    was_training, parts = objective.training, []
+    """h (N, H), f (N, D) and scores (N, K) of rows in eval mode."""
+    was_training = objective.training
     objective.eval()
-    order = rows[np.argsort(-source.lengths[rows], kind="stable")]
-    for start in range(0, len(order), BATCH):
-        batch = order[start : start + BATCH]
-        inputs = (x.to(objective.device) for x in source(batch, np.zeros_like(batch)))
-        parts.append(tuple(x.float().cpu() for x in objective.network(*inputs)))
+    h = torch.from_numpy(source.encoded(rows, objective.network.encoder))
+    parts = [tuple(x.cpu() for x in objective.network.classify(part.to(objective.device))) for part in h.split(BATCH)]
     objective.train(was_training)
-    back = torch.from_numpy(np.argsort(np.argsort(-source.lengths[rows], kind="stable"), kind="stable"))
-    h, f, scores = (torch.cat(column)[back].clone() for column in zip(*parts, strict=True))
+    h, f, scores = (torch.cat(column).clone() for column in zip(*parts, strict=True))
     return h, f, scores
 
 

@@ -1,0 +1,168 @@
+"""A trained model as one ONNX graph: encoder, pooling, head, balanced angles and decision."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from halflabel import __version__
+from halflabel.equations import probabilities
+from halflabel.exported import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, Exported
+from halflabel.fitted import Fitted
+from halflabel.methods import find
+from halflabel.model.angles import Balanced, Settled
+from halflabel.model.encode import encode
+from halflabel.model.vectors import cache_folder
+from halflabel.train.checkpoint import write_folder
+from halflabel.types import BadInput
+
+OUTPUTS = ["vectors", "scores", "probabilities", "label"]
+OPSET = 20
+TOLERANCE = 1e-3  # largest difference of a probability that rounding in fp32 explains
+
+
+class Graph(nn.Module):
+    """Token ids and mask (N, T) to vectors (N, H), scores (N, K), probabilities (N, K) and label columns (N,)."""
+
+    def __init__(self, model: Fitted) -> None:
+        super().__init__()
+        self.encoder = copy.deepcopy(model.encoder).float().eval()
+        self.head = copy.deepcopy(model.network.head).eval()
+        angles = model.network.angles
+        self.angles = Settled(angles) if isinstance(angles, Balanced) else angles
+
+    def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        h = self.encoder(ids, mask)
+        scores = self.angles(self.head(self.head.features(h)))
+        p = probabilities(scores)
+        return h, scores, p, p.argmax(dim=1)
+
+
+@dataclass(frozen=True)
+class Parity:
+    """How an export differs from the model in fp32, on texts that both have seen."""
+
+    texts: int
+    scores: float  # largest difference
+    probabilities: float  # largest difference
+    cosine: float  # smallest, of the vectors
+    same_labels: float  # share of the texts
+
+    def to_json(self) -> dict[str, float]:
+        return {"texts": self.texts, "max_score_difference": self.scores,
+                "max_probability_difference": self.probabilities, "min_cosine": self.cosine,
+                "same_labels": self.same_labels}
+
+
+def export(model: Fitted, folder: Path, texts: Sequence[str], *, int8: bool = False) -> Parity:
+    """Writes an exported folder as a whole, once its answers on the texts have been compared with the model's."""
+    _check(model, folder)
+    measured: list[Parity] = []
+
+    def fill(place: Path) -> None:
+        model.encoder.tokenizer.backend_tokenizer.save(str(place / TOKENIZER))
+        write_graph(model, place / GRAPH, int8=int8)
+        facts = {"format": FORMAT, "halflabel": __version__, "method": model.method, "task": find(model.method).task,
+                 "classes": model.classes.to_json(), "max_tokens": model.encoder.max_tokens,
+                 "padding": model.encoder.padding, "int8": int8, "decision": "argmax"}
+        (place / DESCRIPTION).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+        measured.append(parity(model, Exported(place), texts))
+        facts["parity"] = measured[0].to_json()
+        (place / DESCRIPTION).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+        if not int8 and measured[0].probabilities > TOLERANCE:
+            raise BadInput(f"The exported graph differs from the model (probabilities by up to "
+                           f"{measured[0].probabilities:.2g}); this encoder cannot be exported.")
+
+    folder.absolute().parent.mkdir(parents=True, exist_ok=True)
+    write_folder(folder, fill)
+    return measured[0]
+
+
+def parity(model: Fitted, exported: Exported, texts: Sequence[str]) -> Parity:
+    """Compares answers with the model's in fp32."""
+    h = encode(model.encoder, texts, dtype=torch.float32)
+    with torch.inference_mode():
+        scores = model.network.classify(torch.from_numpy(h)).scores
+    p = probabilities(scores.double()).numpy()
+    mine = exported.vectors(texts)
+    cosine = (mine * h).sum(axis=1) / (np.linalg.norm(mine, axis=1) * np.linalg.norm(h, axis=1))
+    same = np.mean([a == b for a, b in zip(exported.predict(texts), model.classes.names_of(p.argmax(1)), strict=True)])
+    return Parity(len(texts), float(np.abs(exported.scores(texts) - scores.numpy()).max()),
+                  float(np.abs(exported.probabilities(texts) - p).max()), float(cosine.min()), float(same))
+
+
+def write_graph(model: Fitted, file: Path, *, int8: bool) -> None:
+    """The graph as one ONNX file, with the encoder's products in int8 if asked for."""
+    example = torch.ones((2, 16), dtype=torch.int64)
+    sizes = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=model.encoder.max_tokens)}
+    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
+        warnings.simplefilter("ignore")  # the exporter's notes on its own future
+        program = torch.onnx.export(Graph(model), (example, example.clone()), dynamo=True, opset_version=OPSET,
+                                    input_names=["ids", "mask"], output_names=OUTPUTS, verbose=False,
+                                    dynamic_shapes={"ids": sizes, "mask": sizes})
+    assert program is not None
+    if not int8:
+        program.save(str(file), external_data=False)
+        return
+    full = file.with_name("full.onnx")
+    program.save(str(full), external_data=False)
+    try:
+        _quantise(full, file, model.encoder.width)
+    finally:
+        full.unlink()
+
+
+def _quantise(full: Path, file: Path, width: int) -> None:
+    """Weights in int8 once, activations as they come; products narrower than the encoder are the head's and stay."""
+    import onnx
+    from onnxruntime.quantization import QuantType, quantize_dynamic
+
+    graph = onnx.load(str(full)).graph
+    shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    wide = [node.name for node in graph.node if node.op_type == "MatMul" and shapes.get(node.input[1], [0])[-1] >= width]
+    logging.getLogger().setLevel(logging.ERROR)  # it recommends a preparation that the exporter has done
+    quantize_dynamic(full, file, op_types_to_quantize=["MatMul"], nodes_to_quantize=wide, per_channel=True,
+                     weight_type=QuantType.QInt8, extra_options={"MatMulConstBOnly": True})
+
+
+def with_backend(model: Fitted, backend: str, texts: Sequence[str]) -> Fitted | Exported:
+    """The model behind another backend; an ONNX graph is made once and kept in the cache."""
+    if backend == "torch" or backend == "compile":
+        return replace(model, backend=backend)
+    folder = cache_folder() / "onnx" / f"{_fingerprint(model)}-{backend}"
+    if not folder.exists():
+        export(model, folder, texts, int8=backend == "onnx-int8")
+    return Exported(folder)
+
+
+def _fingerprint(model: Fitted) -> str:
+    """A hash of all that decides an answer."""
+    digest = hashlib.blake2b(f"{__version__} {model.encoder.fingerprint()}".encode(), digest_size=16)
+    digest.update(json.dumps([model.classes.to_json(), model.method, model.settings], sort_keys=True).encode())
+    rest: dict[str, Any] = {name: t for name, t in model.network.state_dict().items() if not name.startswith("encoder.")}
+    for name, tensor in sorted(rest.items()):
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _check(model: Fitted, folder: Path) -> None:
+    missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
+    if missing:
+        raise BadInput(f"{missing[0]} is not installed; pip install 'halflabel[onnx]'.")
+    if folder.exists():
+        raise BadInput(f"{folder} exists already; choose another folder or remove it first.")
+    if getattr(model.encoder.tokenizer, "backend_tokenizer", None) is None:
+        raise BadInput("this encoder's tokenizer is slow Python that tokenizers cannot read; use another encoder.")
