@@ -114,10 +114,46 @@ def speed() -> str:
     return markdown(["loop", "texts per second", "ratio", "accuracy after"], body)
 
 
+def throughput() -> str:
+    """Texts per second of each way, and medians over turns of the ratios within a turn."""
+    body = []
+    for (name,), rows in grouped(lines("throughput"), "set").items():
+        turns = {repeat: {row["way"]: row for row in turn} for (repeat,), turn in grouped(rows, "repeat").items()}
+        for way in dict.fromkeys(row["way"] for row in rows):
+            mine = [(turn, turn[way]) for turn in turns.values() if way in turn]
+            cells = [f"{statistics.median(row['texts_per_second'] for _, row in mine):.0f}"]
+            for rival in ("sentence-transformers", "pipeline"):
+                ratios = [row["texts_per_second"] / turn[rival]["texts_per_second"]
+                          for turn, row in mine if rival in turn]
+                cells.append(f"{statistics.median(ratios):.2f}" if ratios else "not run")
+            cells.append(f"{statistics.median(row['flops'] / row['peak'] for _, row in mine):.0%}")
+            for key in ("cosine", "same_labels"):
+                found = [row[key] for _, row in mine if key in row]
+                cells.append(f"{min(found):.4f}" if found else "")
+            body.append([name, NAMES.get(way, way), *cells])
+    return markdown(["set", "way", "texts per second", "to sentence-transformers", "to the pipeline",
+                     "of the products' peak", "min cosine to fp32", "same labels as fp32"], body)
+
+
+def growth() -> str:
+    """Time and peak memory by plan and size of the pool."""
+    return markdown(["plan", "unlabelled texts", "minutes", "peak memory, GB", "ms per text"],
+                    [[row["plan"], f"{row['unlabelled']:,}", f"{row['seconds'] / 60:.1f}",
+                      f"{row['megabytes'] / 1024:.2f}", f"{1000 * row['seconds'] / row['unlabelled']:.1f}"]
+                     for row in lines("growth")])
+
+
+def startup() -> str:
+    """Seconds from the start of a process to its end."""
+    return markdown(["what", "median", "slowest"],
+                    [[row["task"], f"{row['seconds']:.2f} s", f"{row['slowest']:.2f} s"] for row in lines("startup")])
+
+
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for name in ("accuracy", "balance", "start", "speed") for row in lines(name)})
+                   for name in ("accuracy", "balance", "start", "speed", "throughput", "growth", "startup")
+                   for row in lines(name)})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
@@ -125,7 +161,8 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "machine": machine}
+    "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "throughput": throughput,
+    "growth": growth, "startup": startup, "machine": machine}
 
 if __name__ == "__main__":
     main()

@@ -7,11 +7,11 @@ import hashlib
 import json
 import logging
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,12 +24,15 @@ from halflabel.fitted import Fitted
 from halflabel.methods import find
 from halflabel.model.angles import Balanced, Settled
 from halflabel.model.encode import encode
+from halflabel.model.smooth import smooth
+from halflabel.model.source import padded
 from halflabel.model.vectors import cache_folder
 from halflabel.train.checkpoint import write_folder
 from halflabel.types import BadInput
 
 OUTPUTS = ["vectors", "scores", "probabilities", "label"]
 OPSET = 20
+SMOOTHED = 64  # texts by which activations are made even before they are rounded
 TOLERANCE = 1e-3  # largest difference of a probability that rounding in fp32 explains
 
 
@@ -73,7 +76,7 @@ def export(model: Fitted, folder: Path, texts: Sequence[str], *, int8: bool = Fa
 
     def fill(place: Path) -> None:
         model.encoder.tokenizer.backend_tokenizer.save(str(place / TOKENIZER))
-        write_graph(model, place / GRAPH, int8=int8)
+        write_graph(model, place / GRAPH, texts[:SMOOTHED] if int8 else ())
         facts = {"format": FORMAT, "halflabel": __version__, "method": model.method, "task": find(model.method).task,
                  "classes": model.classes.to_json(), "max_tokens": model.encoder.max_tokens,
                  "padding": model.encoder.padding, "int8": int8, "decision": "argmax"}
@@ -103,25 +106,39 @@ def parity(model: Fitted, exported: Exported, texts: Sequence[str]) -> Parity:
                   float(np.abs(exported.probabilities(texts) - p).max()), float(cosine.min()), float(same))
 
 
-def write_graph(model: Fitted, file: Path, *, int8: bool) -> None:
-    """The graph as one ONNX file, with the encoder's products in int8 if asked for."""
+def write_graph(model: Fitted, file: Path, texts: Sequence[str] = ()) -> None:
+    """The graph as one ONNX file; with texts to judge activations by, the encoder's products are in int8."""
+    graph = Graph(model)
+    if texts:
+        smooth(graph.encoder, *padded(graph.encoder.tokens(texts), graph.encoder))
     example = torch.ones((2, 16), dtype=torch.int64)
     sizes = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=model.encoder.max_tokens)}
-    with warnings.catch_warnings(), torch.inference_mode(False), torch.no_grad():
-        warnings.simplefilter("ignore")  # the exporter's notes on its own future
-        program = torch.onnx.export(Graph(model), (example, example.clone()), dynamo=True, opset_version=OPSET,
+    with quietly(), torch.inference_mode(False), torch.no_grad():
+        program = torch.onnx.export(graph, (example, example.clone()), dynamo=True, opset_version=OPSET,
                                     input_names=["ids", "mask"], output_names=OUTPUTS, verbose=False,
                                     dynamic_shapes={"ids": sizes, "mask": sizes})
     assert program is not None
-    if not int8:
+    if not texts:
         program.save(str(file), external_data=False)
         return
     full = file.with_name("full.onnx")
     program.save(str(full), external_data=False)
-    try:
+    with quietly():
         _quantise(full, file, model.encoder.width)
+    full.unlink()
+
+
+@contextmanager
+def quietly() -> Iterator[None]:
+    """Without the libraries' notes on packages that are not needed and on their own future."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
     finally:
-        full.unlink()
+        logging.disable(before)
 
 
 def _quantise(full: Path, file: Path, width: int) -> None:
@@ -129,10 +146,13 @@ def _quantise(full: Path, file: Path, width: int) -> None:
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    graph = onnx.load(str(full)).graph
+    whole = onnx.load(str(full))
+    graph = whole.graph
+    graph.ClearField("value_info")  # the exporter leaves shapes of weights there that it has since turned
+    onnx.save(whole, str(full))
     shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
-    wide = [node.name for node in graph.node if node.op_type == "MatMul" and shapes.get(node.input[1], [0])[-1] >= width]
-    logging.getLogger().setLevel(logging.ERROR)  # it recommends a preparation that the exporter has done
+    wide = [node.name for node in graph.node
+            if node.op_type == "MatMul" and shapes.get(node.input[1], [0])[-1] >= width]
     quantize_dynamic(full, file, op_types_to_quantize=["MatMul"], nodes_to_quantize=wide, per_channel=True,
                      weight_type=QuantType.QInt8, extra_options={"MatMulConstBOnly": True})
 
@@ -151,8 +171,7 @@ def _fingerprint(model: Fitted) -> str:
     """A hash of all that decides an answer."""
     digest = hashlib.blake2b(f"{__version__} {model.encoder.fingerprint()}".encode(), digest_size=16)
     digest.update(json.dumps([model.classes.to_json(), model.method, model.settings], sort_keys=True).encode())
-    rest: dict[str, Any] = {name: t for name, t in model.network.state_dict().items() if not name.startswith("encoder.")}
-    for name, tensor in sorted(rest.items()):
+    for name, tensor in sorted(model.network.state_dict().items()):
         digest.update(name.encode())
         digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()
