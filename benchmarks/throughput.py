@@ -193,7 +193,7 @@ def work(model: Fitted, texts: list[str]) -> float:
 def product_peak(model: Fitted, texts: list[str], seconds: float = 2.0) -> float:
     """Operations per second of the layers' products alone, by as many workers as encoding has."""
     width, wide, _ = sizes(model)
-    found = batches(windows(model.encoder.tokens, texts), padding=0, limit=model.encoder.max_tokens, tokens=TOKENS)
+    found = batches(windows(model.encoder.tokens, texts), padding=0, tokens=TOKENS)
     tokens = int(np.median([batch.ids.size for batch in found]))
     dtype = torch.bfloat16 if bf16_products(torch.device("cpu")) else torch.float32
     workers = crew(torch.get_num_threads(), len(texts))

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
+from typing import cast, get_args
 
 import numpy as np
 import torch
@@ -23,7 +24,7 @@ from halflabel.exported import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, Exported
 from halflabel.fitted import Fitted
 from halflabel.methods import find
 from halflabel.model.angles import Balanced, Settled
-from halflabel.model.encode import encode
+from halflabel.model.encode import Backend, encode
 from halflabel.model.smooth import smooth
 from halflabel.model.source import padded
 from halflabel.model.vectors import cache_folder
@@ -159,8 +160,8 @@ def _quantise(full: Path, file: Path, width: int) -> None:
 
 def with_backend(model: Fitted, backend: str, texts: Sequence[str]) -> Fitted | Exported:
     """The model behind another backend; an ONNX graph is made once and kept in the cache."""
-    if backend == "torch" or backend == "compile":
-        return replace(model, backend=backend)
+    if backend in get_args(Backend):
+        return replace(model, backend=cast(Backend, backend))
     folder = cache_folder() / "onnx" / f"{_fingerprint(model)}-{backend}"
     if not folder.exists():
         export(model, folder, texts, int8=backend == "onnx-int8")

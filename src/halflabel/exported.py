@@ -64,7 +64,7 @@ class Exported:
         def work(batch: Batch) -> None:
             found[batch.rows] = self.session.run([output], {"ids": batch.ids, "mask": batch.mask})[0]
 
-        todo = batches(windows(self.tokens, texts), padding=self.facts["padding"], limit=self.facts["max_tokens"])
+        todo = batches(windows(self.tokens, texts), padding=self.facts["padding"])
         share(work, todo, workers=crew(cores(), len(texts)), total=len(texts), progress=progress)
         return found
 

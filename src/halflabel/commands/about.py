@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from halflabel import __version__, console
 from halflabel.commands import options
 
-PACKAGES = ("torch", "transformers", "scikit-learn", "numpy", "pyarrow", "safetensors", "typer", "rich")
+PACKAGES = ("torch", "transformers", "onnxruntime", "scikit-learn", "numpy", "pyarrow", "safetensors", "typer", "rich")
 
 
 def methods(*, json: options.Json = False, config: options.Config = None) -> None:
@@ -36,13 +36,19 @@ def methods(*, json: options.Json = False, config: options.Config = None) -> Non
 
 
 def info(
-    model: Annotated[Path | None, options.argument(metavar="DIR", help="Folder of a trained model.")] = None,
+    model: Annotated[Path | None, options.argument(
+        metavar="DIR", help="Folder of a trained or exported model.")] = None,
     *,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Say what a model is; without DIR, what halflabel runs on."""
-    found = about_machine() if model is None else about_model(model)
+    from halflabel.exported import description, is_export
+
+    if model is not None and is_export(model):
+        found = {"model": str(model)} | description(model)
+    else:
+        found = about_machine() if model is None else about_model(model)
     if json:
         console.say_json(found)
     else:

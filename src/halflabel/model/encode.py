@@ -7,6 +7,7 @@ import shutil
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from os import environ
 from typing import Literal
 from weakref import WeakKeyDictionary
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from halflabel.model.encoder import Encoder
 from halflabel.model.network import bf16_products
 from halflabel.model.packed import pack, packable
-from halflabel.model.schedule import TOKENS, Progress, Window, batches, crew, padded_width, rectangle, share, windows
+from halflabel.model.schedule import TOKENS, Batch, Progress, Window, batches, crew, rectangle, share, windows
 from halflabel.types import BadInput
 
 SMALL = 32  # texts: fewer are encoded in fp32, since a cast copy and its check would take longer
@@ -51,21 +52,15 @@ def _encode(encoder: Encoder, found: Iterable[Window], total: int, progress: Pro
     first = next(found, (0, []))
     forward = compiled(encoder, dtype) if backend == "compile" else chosen(encoder, first[1], total, dtype)
 
-    def work(batch: tuple[np.ndarray, np.ndarray, np.ndarray]) -> None:
-        rows, ids, mask = batch
+    def work(batch: Batch) -> None:
+        ids, mask = torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.mask).to(device)
         with torch.inference_mode():
-            vectors[rows] = forward(torch.from_numpy(ids).to(device), torch.from_numpy(mask).to(device)).cpu().numpy()
+            vectors[batch.rows] = forward(ids, mask).cpu().numpy()
 
-    todo = batches(_rest(first, found), padding=encoder.padding, limit=encoder.max_tokens,
-                   tokens=GPU_TOKENS if gpu else TOKENS)
+    todo = batches(chain([first], found), padding=encoder.padding, tokens=GPU_TOKENS if gpu else TOKENS)
     with threads_for(workers):
         share(work, todo, workers=workers, total=total, progress=progress)
     return vectors
-
-
-def _rest(first: Window, others: Iterator[Window]) -> Iterator[Window]:
-    yield first
-    yield from others
 
 
 @contextmanager
@@ -96,9 +91,8 @@ def chosen(encoder: Encoder, tokens: list[np.ndarray], total: int, dtype: torch.
 def lowest_cosine(half: Encoder, exact: Encoder, tokens: list[np.ndarray]) -> float:
     """How far bf16 turns the vectors of a few texts, spread over those given."""
     few = [tokens[i] for i in np.linspace(0, len(tokens) - 1, PROBE).astype(int)]
-    width = padded_width(max(map(len, few)), exact.max_tokens)
     device = next(exact.parameters()).device
-    inputs = [torch.from_numpy(x).to(device) for x in rectangle(few, width, exact.padding)]
+    inputs = [torch.from_numpy(x).to(device) for x in rectangle(few, max(map(len, few)), exact.padding)]
     with torch.inference_mode():
         return float(nn.functional.cosine_similarity(half(*inputs), exact(*inputs)).min())
 

@@ -12,7 +12,7 @@ import numpy as np
 
 WINDOW = 4096  # texts that are tokenised and sorted together, while those before them are encoded
 TOKENS = 1024  # in a batch, padding included: larger ones leave the processor's cache
-STEP = 8  # widths are multiples of this, since kernels are made for each shape
+STEP = 8  # widths in training are multiples of this, since kernels are made for each shape
 WORKERS = 8  # at most: beyond that they wait for each other, and each gets several threads instead
 
 Progress = Callable[[int, int], None]
@@ -38,14 +38,14 @@ def windows(tokenise: Tokenise, texts: Sequence[str]) -> Iterator[Window]:
             yield start, tokens
 
 
-def batches(found: Iterable[Window], *, padding: int, limit: int, tokens: int = TOKENS) -> Iterator[Batch]:
+def batches(found: Iterable[Window], *, padding: int, tokens: int = TOKENS) -> Iterator[Batch]:
     """Batches of at most `tokens` tokens (one text may have more), long texts first within a window."""
     for start, ids in found:
         lengths = np.array([len(one) for one in ids])
         order = np.argsort(-lengths, kind="stable")
         place = 0
         while place < len(order):
-            width = padded_width(int(lengths[order[place]]), limit)
+            width = max(1, int(lengths[order[place]]))
             rows = order[place : place + max(1, tokens // width)]
             yield Batch(start + rows, *rectangle([ids[row] for row in rows], width, padding))
             place += len(rows)

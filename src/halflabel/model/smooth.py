@@ -23,7 +23,7 @@ class Smoothed(nn.Module):
         weight = linear.weight.detach()
         s = loudness.clamp_min(1e-5) ** SHARE
         self.register_buffer("inverse", 1.0 / s)
-        self.linear = nn.Linear(*weight.T.shape, bias=linear.bias is not None)
+        self.linear = nn.Linear(linear.in_features, linear.out_features, bias=linear.bias is not None)
         self.linear.weight = nn.Parameter(weight * s, requires_grad=False)
         self.linear.bias = linear.bias
 

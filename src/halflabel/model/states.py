@@ -50,7 +50,7 @@ class StateSource(TokenSource):
         for start in range(0, len(order), BATCH):
             places = order[start : start + BATCH]
             inputs = (x.to(device) for x in self(rows[places], np.zeros_like(places)))
-            with half_precision(device):
+            with torch.inference_mode(), half_precision(device):
                 vectors[places] = encoder(*inputs).float().cpu().numpy()
         return vectors
 
@@ -88,7 +88,7 @@ def _write(encoder: Encoder, tokens: list[np.ndarray], file: Path) -> None:
     encoder.eval()
     workers = crew(torch.get_num_threads(), len(tokens)) if device.type == "cpu" else 1
     with threads_for(workers):
-        todo = batches([(0, tokens)], padding=encoder.padding, limit=encoder.max_tokens)
+        todo = batches([(0, tokens)], padding=encoder.padding)
         share(work, todo, workers=workers, total=len(tokens))
     encoder.train(training)
     states.flush()
