@@ -135,6 +135,20 @@ def throughput() -> str:
                      "of the products' peak", "min cosine to fp32", "same labels as fp32"], body)
 
 
+def race() -> str:
+    """SetFit's accuracy and time, and the quickest plan that reaches that accuracy."""
+    body = []
+    for row in lines("race"):
+        name = row["winner"]
+        mine = row["tried"][name] if name else None
+        body.append([str(row["per_class"]), str(row["seed"]), f"{row['setfit']['accuracy']:.3f}",
+                     f"{row['setfit']['seconds']:.0f} s", name or "none reached it",
+                     f"{mine['accuracy']:.3f}" if mine else "", f"{mine['seconds']:.0f} s" if mine else "",
+                     f"{row['share']:.2f}" if mine else ""])
+    return markdown(["labels per class", "split", "SetFit", "its time", "first plan as good", "accuracy", "time",
+                     "share of SetFit's time"], body)
+
+
 def growth() -> str:
     """Time and peak memory by plan and size of the pool."""
     return markdown(["plan", "unlabelled texts", "minutes", "peak memory, GB", "ms per text"],
@@ -152,7 +166,8 @@ def startup() -> str:
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for name in ("accuracy", "balance", "start", "speed", "throughput", "growth", "startup")
+                   for name in ("accuracy", "balance", "start", "speed", "throughput", "race", "growth",
+                                "startup")
                    for row in lines(name)})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
@@ -162,7 +177,7 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "start": start, "speed": speed, "throughput": throughput,
-    "growth": growth, "startup": startup, "machine": machine}
+    "race": race, "growth": growth, "startup": startup, "machine": machine}
 
 if __name__ == "__main__":
     main()
