@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from conftest import tiny_texts
+from halflabel import TextClassifier
 from halflabel.model import encode as room
 from halflabel.model.encode import encode, encode_tokens, for_inference
 from halflabel.model.encoder import Encoder, load_encoder
@@ -170,6 +171,28 @@ def test_frozen_layers_drop_the_same_tokens(tiny_encoder: str, tmp_path: Path) -
     tokens, states = TokenSource(encoder, [texts], drop=0.5), StateSource(encoder, [texts], folder=tmp_path, drop=0.5)
     masks = [source(rows, views, np.random.default_rng(3))[1] for source in (tokens, states)]
     assert torch.equal(masks[0].sum(dim=1), masks[1].sum(dim=1)) and masks[0].sum() < tokens(rows, views)[1].sum()
+
+
+def test_layers_that_do_not_work_apart_are_refused(tiny_encoder: str, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_encoder(tiny_encoder)
+    prepare(encoder, plan_named("laptop", frozen_layers=1))
+    monkeypatch.setattr(Encoder, "above", lambda self, states, mask: states)
+    with pytest.raises(BadInput, match="apart"):
+        StateSource(encoder, [tiny_texts(4)[0]], folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_with_frozen_layers_leaves_them_as_they_were(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(5)
+    settings = {"epochs": 1, "epoch_steps": 6, "warmup": 2, "frozen_layers": 1, "token_drop": 0.1}
+    clf = TextClassifier("bdd-s", tiny_encoder, settings=settings).fit(texts, labels, tiny_texts(8, seed=1)[0])
+    before, after = load_encoder(tiny_encoder).state_dict(), clf.model_.encoder.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all(".layer.1." in name for name in changed)
+    clf.save(tmp_path / "model")
+    again = TextClassifier.load(tmp_path / "model")
+    assert np.allclose(again.predict_proba(texts), clf.predict_proba(texts), atol=1e-3)
 
 
 def test_freezing_every_layer_is_refused(tiny_encoder: str) -> None:

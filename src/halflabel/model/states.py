@@ -16,7 +16,8 @@ from halflabel.model.encode import threads_for
 from halflabel.model.encoder import Encoder
 from halflabel.model.network import half_precision
 from halflabel.model.schedule import Batch, batches, crew, padded_width, share
-from halflabel.model.source import Noise, TokenSource
+from halflabel.model.source import Noise, TokenSource, padded
+from halflabel.types import BadInput
 
 BATCH = 32
 
@@ -26,6 +27,7 @@ class StateSource(TokenSource):
 
     def __init__(self, encoder: Encoder, views: Sequence[Sequence[str]], *, folder: Path, drop: float = 0.0) -> None:
         super().__init__(encoder, views, drop=drop)
+        check(encoder, self.tokens[0][:4])
         self.states = [lower_states(encoder, tokens, folder) for tokens in self.tokens]
         self.starts = [np.cumsum([0, *map(len, tokens)]) for tokens in self.tokens]
 
@@ -53,6 +55,20 @@ class StateSource(TokenSource):
             with torch.inference_mode(), half_precision(device):
                 vectors[places] = encoder(*inputs).float().cpu().numpy()
         return vectors
+
+
+@torch.inference_mode()
+def check(encoder: Encoder, tokens: list[np.ndarray]) -> None:
+    """Refuses an encoder whose layers need more than states and a mask, such as biases by position."""
+    training, device = encoder.training, next(encoder.parameters()).device
+    encoder.eval()
+    ids, mask = (x.to(device) for x in padded(tokens, encoder))
+    apart = encoder(encoder.below(ids, mask, encoder.frozen_layers), mask)
+    same = torch.allclose(apart, encoder(ids, mask), atol=1e-3)
+    encoder.train(training)
+    if not same:
+        raise BadInput(f"The layers of {type(encoder.body).__name__} do not work apart from each other; set "
+                       "frozen_layers=0 or use another encoder.")
 
 
 def lower_states(encoder: Encoder, tokens: list[np.ndarray], folder: Path) -> np.ndarray:
