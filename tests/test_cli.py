@@ -7,7 +7,6 @@ import io
 import json
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -256,17 +255,12 @@ class TestAbout:
         bare = cli()
         assert bare.code == 0 and "Usage: halflabel" in bare.out
 
-    def test_help_is_quick_and_imports_nothing_heavy(self) -> None:
+    def test_help_imports_nothing_heavy(self) -> None:
         code = ("import sys\nfrom halflabel.cli import main\nsys.argv = ['halflabel', 'train', '--help']\n"
                 "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
                 "print([m for m in ('torch', 'transformers', 'sklearn', 'pyarrow', 'numpy') if m in sys.modules])")
-        seconds = []
-        for _ in range(3):
-            began = time.perf_counter()
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-            seconds.append(time.perf_counter() - began)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
-        assert min(seconds) < 0.5
 
     def test_help_tells_the_default_plan(self, cli: Ran) -> None:
         assert f"({TextClassifier().plan})" in cli("train", "--help").out
