@@ -21,11 +21,12 @@ import torch
 from balance import SETS
 from halflabel import TextClassifier
 from halflabel.data.augment import WordEdits
+from halflabel.disk import cache_folder
 from halflabel.fitted import Fitted
 from halflabel.methods import METHODS, Method
 from halflabel.model.encoder import Encoder, load_encoder
 from halflabel.model.network import Frozen
-from halflabel.model.vectors import VectorStore, cache_folder
+from halflabel.model.vectors import VectorStore
 from halflabel.plans import PLANS
 from halflabel.types import Corpus, Shape
 from protocol import Results, draw, load

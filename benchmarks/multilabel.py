@@ -75,7 +75,8 @@ def scores(clf: TextClassifier, texts: list[str]) -> np.ndarray:
     model = clf.model_
     if not model.facts["plan"]["frozen"]:
         return model.scores(texts)
-    from halflabel.model.vectors import VectorStore, cache_folder
+    from halflabel.disk import cache_folder
+    from halflabel.model.vectors import VectorStore
 
     h = VectorStore(cache_folder() / "vectors", model.encoder)(texts)
     with torch.inference_mode():

@@ -22,10 +22,10 @@ from torch.nn import functional
 from halflabel.classifier import TextClassifier
 from halflabel.data.labels import Classes
 from halflabel.methods import find
+from halflabel.model.encode import encode
 from halflabel.model.encoder import load_encoder
 from halflabel.model.network import Network
 from halflabel.model.source import padded
-from halflabel.model.vectors import encode
 from halflabel.record import Settings
 from halflabel.train.loop import Run
 from halflabel.train.objective import Objective, Problem

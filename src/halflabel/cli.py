@@ -1,4 +1,4 @@
-"""The command line: `halflabel train`, `predict`, `evaluate`, `check`, `split` and the others.
+"""The command line: `halflabel train`, `predict`, `evaluate`, `check`, `split`, `export` and the others.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
@@ -13,12 +13,13 @@ import typer
 
 from halflabel import __version__, console
 from halflabel.commands.about import info, methods
+from halflabel.commands.annotate import export_to
 from halflabel.commands.augment import augment
 from halflabel.commands.cache import cache
 from halflabel.commands.check import check
 from halflabel.commands.demo import demo
 from halflabel.commands.evaluate import evaluate
-from halflabel.commands.export import export_to
+from halflabel.commands.export import export
 from halflabel.commands.predict import predict
 from halflabel.commands.split import split
 from halflabel.commands.train import train
@@ -29,7 +30,7 @@ USAGE = 2  # exit code for what a person can mend
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, tune, check, split, augment, export_to, cache, methods, info, demo):
+for command in (train, predict, evaluate, tune, export, check, split, augment, export_to, cache, methods, info, demo):
     app.command()(command)
 
 

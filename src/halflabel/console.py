@@ -144,6 +144,9 @@ class Training:
     def __call__(self, line: dict[str, Any]) -> None:
         if "encoded" in line:
             self.meter.show("encoding texts", line["encoded"], line["texts"])
+        elif "estimate" in line:
+            minutes = max(1, round(line["estimate"] / 60))
+            hint(f"about {minutes} min for {line['planned']:,} steps and {line['looks']} looks at the texts")
         elif "steps" in line:
             self.steps = line["steps"]
             self.loss = f"loss {line['loss']:.3f}"

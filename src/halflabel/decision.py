@@ -64,9 +64,8 @@ def evidence(scores: Array, *, logits: bool) -> Array:
 
 def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
-    from scipy.special import expit
-
-    return np.asarray(expit(x))
+    e = np.exp(-np.abs(x))
+    return np.asarray(np.where(x >= 0, 1.0, e) / (1.0 + e))
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from halflabel.model.encode import SMALL, encode
 from halflabel.model.encoder import Encoder
-from halflabel.model.vectors import encode
 from halflabel.train.pace import within_passes
 from halflabel.training import BOUND
 from halflabel.types import Corpus, Plan
@@ -32,7 +32,7 @@ def estimate(encoder: Encoder, plan: Plan, labelled: Corpus, pool: Corpus, *,
              bounded: bool = True) -> dict[str, Any]:
     """Minutes and gigabytes of a run of the default method: encoding once, then the steps and looks of the plan."""
     texts = [*labelled.texts[: TRIAL // 2], *pool.texts[: TRIAL // 2]]
-    encode(encoder, texts[:8])
+    encode(encoder, texts[:SMALL])  # as many as prepare the weights
     began = time.perf_counter()
     encode(encoder, texts)
     per_text = (time.perf_counter() - began) / max(1, len(texts))

@@ -18,18 +18,16 @@ from halflabel.disk import write_folder, write_text
 from halflabel.equations import probabilities
 from halflabel.methods import find
 from halflabel.model.bag import Bag, restore_bag
+from halflabel.model.encode import Backend, at_once, encode
 from halflabel.model.encoder import Encoder, restore_encoder
 from halflabel.model.network import Frozen, Network
-from halflabel.model.stored import Progress
-from halflabel.model.vectors import encode
 from halflabel.train.checkpoint import State, read_tensors, write_tensors
 from halflabel.train.objective import Objective
-from halflabel.types import BadInput, Shape, Task
+from halflabel.types import BadInput, Progress, Shape, Task
 
 FORMAT = 1
-CHUNK = 4096  # texts in memory at a time
+CHUNK = 65_536  # texts whose vectors are in memory at a time, at most
 DECISION = "decision.json"
-NUMBERS = 2**24  # numbers that their vectors may hold: a bag of words is wide
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,6 +42,7 @@ class Fitted:
     shape: Shape
     facts: dict[str, Any] = field(default_factory=dict)
     decision: Decision | None = None  # for texts with several labels
+    backend: Backend = "torch"  # what encodes
 
     @property
     def task(self) -> Task:
@@ -53,13 +52,12 @@ class Fitted:
         """cos(psi) or logits of each label, (N, K)."""
         self.network.eval()
         parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
-        chunk = max(1, min(CHUNK, NUMBERS // self.shape.width))
-        for start in range(0, len(texts), chunk):
-            h = torch.from_numpy(encode(self.encoder, texts[start : start + chunk]))
+        size = at_once(self.shape.width, CHUNK)
+        for start in range(0, len(texts), size):
+            tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
+            h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend)
             with torch.inference_mode():
-                parts.append(self.network.classify(h.to(self._device)).scores.cpu().numpy())
-            if progress:
-                progress(min(start + chunk, len(texts)), len(texts))
+                parts.append(self.network.classify(torch.from_numpy(h).to(self._device)).scores.cpu().numpy())
         return np.concatenate(parts)
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:

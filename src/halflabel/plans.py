@@ -37,6 +37,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "ema": (0.0, 0.999999),
     "passes": (1e-3, float("inf")), "weight_decay": (0.0, 1.0), "clip": (1e-6, float("inf")), "token_drop": (0.0, 0.9),
     "max_tokens": (4, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
+    "frozen_layers": (0, 1e3),
 }
 
 

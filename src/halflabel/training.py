@@ -23,6 +23,7 @@ from halflabel.model.bag import Bag
 from halflabel.model.encoder import Encoder, load_encoder
 from halflabel.model.network import Frozen
 from halflabel.model.source import Source, TokenSource, VectorSource
+from halflabel.model.states import StateSource
 from halflabel.model.vectors import VectorStore
 from halflabel.parts.prior import prior, sentences, unlearnable
 from halflabel.ranking import multi_label
@@ -69,7 +70,7 @@ def learn(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | N
     if earlier:
         plan = Plan.from_json(earlier["plan"])
     else:
-        plan = fitted_to_minutes(settings.plan, objective, problem, settings.seed)
+        plan = fitted_to_minutes(settings.plan, objective, problem, settings.seed, report)
     hard = unlearnable(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
         "encoder": settings.encoder, "plan": plan.to_json(), "seed": settings.seed, "versions": versions(),
@@ -135,20 +136,32 @@ def make_problem(encoder: Encoder | Bag, objective: Objective, labelled: Corpus,
 
     given = Given(views[0], y, encoder, lambda: store()(views[0], progress), settings.seed)
     began = method.start(given) if method.start is not None else Began()
-    source: Source = (
-        VectorSource([store().rows(view, progress) for view in views], drop=plan.token_drop) if plan.frozen
-        else TokenSource(encoder, views, drop=plan.token_drop, folder=cache_folder() / "tokens"))
+    source: Source
+    tokens, states = cache_folder() / "tokens", cache_folder() / "states"
+    if plan.frozen:
+        source = VectorSource([store().rows(view, progress) for view in views], drop=plan.token_drop)
+    elif plan.frozen_layers and isinstance(encoder, Encoder):
+        source = StateSource(encoder, views, folder=states, drop=plan.token_drop, tokens=tokens)
+    else:
+        source = TokenSource(encoder, views, drop=plan.token_drop, folder=tokens)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(source, y, len(pool), len(views), known, labelled.task, began)
 
 
 def prepare(encoder: Encoder, plan: Plan) -> None:
-    """Switches off what the plan does without: dropout, gradients of the word embeddings."""
+    """Switches off what the plan does without: dropout, gradients of word embeddings and lowest layers."""
     for module in encoder.modules():
         if isinstance(module, nn.Dropout) and not plan.dropout:
             module.p = 0.0
         if isinstance(module, nn.Embedding) and not plan.embeddings:
             module.requires_grad_(False)
+    if plan.frozen_layers and not plan.frozen:
+        if plan.frozen_layers >= len(encoder.layers):
+            raise BadInput(f"frozen_layers={plan.frozen_layers} leaves nothing to learn: the encoder has "
+                           f"{len(encoder.layers)} layers; give fewer, or use the plan frozen.")
+        encoder.frozen_layers = plan.frozen_layers
+        encoder.body.embeddings.requires_grad_(False)
+        encoder.layers[: plan.frozen_layers].requires_grad_(False)
 
 
 def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[Sequence[str]]:

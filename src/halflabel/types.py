@@ -5,7 +5,7 @@ Shape legend, used in every docstring: N texts, K labels, H encoder width, D hea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from halflabel.sequences import chosen, joined
 
 Label = str | int | bool
 Task = Literal["multi-class", "multi-label"]
+Progress = Callable[[int, int], None]  # how many are done, of how many
 
 
 class BadInput(ValueError):
@@ -121,6 +122,7 @@ class Plan:
     survey: int  # pool texts that the statistics of an epoch look at, at most
     minutes: float  # the time that the steps have to fit into; infinite: no limit
     warmup_batch: int = 0  # labelled texts in a step of the warm-up; 0: as many as later
+    frozen_layers: int = 0  # lowest layers that do not learn; what they say is computed once and kept on disk
 
     @property
     def steps(self) -> int:

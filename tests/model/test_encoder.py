@@ -13,9 +13,11 @@ import torch
 
 from halflabel.columns import key_of
 from halflabel.model import encoder as doors
-from halflabel.model.encoder import Encoder, load_encoder, locate, pool, restore_encoder
+from halflabel.model.encode import encode
+from halflabel.model.encoder import Encoder, load_encoder, locate, restore_encoder
+from halflabel.model.pooling import pool
 from halflabel.model.source import VectorSource
-from halflabel.model.vectors import VectorStore, encode
+from halflabel.model.vectors import VectorStore
 from halflabel.types import BadInput
 
 

@@ -13,9 +13,10 @@ from halflabel import TextClassifier, training
 from halflabel.columns import Texts
 from halflabel.data.pool import open_pool
 from halflabel.model import stored
+from halflabel.model.encode import encode
 from halflabel.model.encoder import load_encoder
 from halflabel.model.source import TokenSource, VectorSource, lengths, token_ids
-from halflabel.model.vectors import VectorStore, encode
+from halflabel.model.vectors import VectorStore
 from halflabel.sequences import chosen, joined
 
 POOL = tiny_texts(12, seed=1)[0]
@@ -25,6 +26,9 @@ POOL = tiny_texts(12, seed=1)[0]
 def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
     monkeypatch.setattr(stored.shards, "__defaults__", (8, None))
     monkeypatch.setattr("halflabel.model.vectors.SHARD", 8)
+    # one text at a time, and no other type for a few: the last bits of a vector depend on who is encoded beside it
+    monkeypatch.setattr("halflabel.model.encode.SMALL", 1)
+    monkeypatch.setattr("halflabel.model.encode.TOKENS", 1)
     (tmp_path / "pool.txt").write_text("\n".join(POOL))
     found = open_pool([tmp_path / "pool.txt"])[0].texts
     assert isinstance(found, Texts)
@@ -73,10 +77,7 @@ def test_sources_serve_the_same_from_memory_and_from_disk(texts: Texts, tiny_enc
 
 
 @pytest.mark.parametrize(("method", "plan"), [("bdd-f", "laptop"), ("bdd-s", "frozen"), ("lift", "laptop")])
-def test_training_sees_no_difference(texts: Texts, tiny_encoder: str, method: str, plan: str,
-                                     monkeypatch: pytest.MonkeyPatch) -> None:
-    # one text at a time: the last bits of a vector depend on who is encoded beside it
-    monkeypatch.setattr("halflabel.model.vectors.BATCH", 1)
+def test_training_sees_no_difference(texts: Texts, tiny_encoder: str, method: str, plan: str) -> None:
     labelled, labels = tiny_texts(4)
     X, y = [*labelled, POOL[0], "a text of nobody"], [*labels, None, None]
     settings = {"epochs": 2, "epoch_steps": 4}

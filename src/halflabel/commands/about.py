@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from halflabel import __version__, console
 from halflabel.commands import options
 
-PACKAGES = ("torch", "transformers", "scikit-learn", "numpy", "pyarrow", "safetensors", "typer", "rich")
+PACKAGES = ("torch", "transformers", "onnxruntime", "scikit-learn", "numpy", "pyarrow", "safetensors", "typer", "rich")
 
 
 def methods(*, json: options.Json = False, markdown: options.Markdown = False,
@@ -53,13 +53,17 @@ def page(found: list[dict[str, Any]]) -> str:
 
 
 def info(
-    model: Annotated[Path | None, options.argument(metavar="DIR", help="Folder of a trained model.")] = None,
+    model: Annotated[Path | None, options.argument(
+        metavar="DIR", help="Folder of a trained or exported model.")] = None,
     *,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
     """Say what a model is; without DIR, what halflabel runs on."""
-    found = about_machine() if model is None else about_model(model)
+    from halflabel.exported import is_export
+
+    about = about_export if model is not None and is_export(model) else about_model
+    found = about_machine() if model is None else about(model)
     if json:
         console.say_json(found)
     else:
@@ -105,6 +109,17 @@ def about_model(folder: Path) -> dict[str, Any]:
             "last_metrics": last_metrics(folder)} | ({} if decision is None else {
                 "decision": decision.chosen, "decision_fitted_on": decision.rule().fitted_on,
                 "decisions": list(decision.rules), "hard_labels": config.get("hard_labels", [])})
+
+
+def about_export(folder: Path) -> dict[str, Any]:
+    """What an exported model is, and how it differs from the one that it was made of."""
+    from halflabel.exported import decision_of, description
+
+    facts = description(folder)
+    decision = decision_of(facts, folder)
+    return {"model": str(folder)} | facts | ({} if decision is None else {
+        "decision": decision.chosen, "decision_fitted_on": decision.rule().fitted_on,
+        "decisions": list(decision.rules)})
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:

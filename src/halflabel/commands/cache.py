@@ -10,7 +10,7 @@ from halflabel import console
 from halflabel.commands import options
 
 KINDS = {"pools": "unlabelled texts", "tokens": "token ids", "vectors": "frozen vectors",
-         "translations": "back-translations"}
+         "states": "states above frozen layers", "onnx": "ONNX graphs", "translations": "back-translations"}
 
 
 def cache(

@@ -9,17 +9,19 @@ from halflabel import console
 from halflabel.commands import options
 
 if TYPE_CHECKING:
-    from halflabel.fitted import Fitted
+    from halflabel.commands.model import Model
     from halflabel.types import Corpus
 
 SHOWN = {"n": "texts", "decision": "decision", "accuracy": "accuracy", "micro_f1": "micro F1", "macro_f1": "macro F1",
          "ranking_loss": "ranking loss", "lrap": "LRAP", "coverage": "coverage", "empty": "texts without a label"}
+CHUNK = 4096  # texts with several labels that are measured at a time
 
 
 def evaluate(
     model: options.Model,
     file: Annotated[Path, options.argument(metavar="FILE", help="Labelled texts; - is standard input.")],
     *,
+    backend: options.Backend = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     decision: options.Decision = None,
@@ -27,10 +29,10 @@ def evaluate(
     config: options.Config = None,
 ) -> None:
     """Measure a model on labelled texts."""
+    from halflabel.commands.model import open_model
     from halflabel.commands.texts import Columns, labelled_rows
-    from halflabel.fitted import load
 
-    fitted = load(model)
+    fitted = open_model(model, backend)
     corpus, notices = labelled_rows(file, Columns(text_column, label_column), fitted.classes, role="test")
     for notice in notices:
         console.note(notice)
@@ -45,7 +47,7 @@ def evaluate(
                    for name, row in figures["per_label"].items()], numbers=4)
 
 
-def measure(fitted: Fitted, corpus: Corpus) -> dict[str, Any]:
+def measure(fitted: Model, corpus: Corpus) -> dict[str, Any]:
     """Accuracy and F1 of a model on texts whose labels are all known to it."""
     from halflabel.metrics import multi_class
 
@@ -55,9 +57,8 @@ def measure(fitted: Fitted, corpus: Corpus) -> dict[str, Any]:
     return multi_class(truth, scores.argmax(axis=1), fitted.classes.names)
 
 
-def measure_several(fitted: Fitted, corpus: Corpus, decision: str | None) -> dict[str, Any]:
+def measure_several(fitted: Model, corpus: Corpus, decision: str | None) -> dict[str, Any]:
     """F1 and ranking figures of a model on texts with several labels, a chunk of texts at a time."""
-    from halflabel.fitted import CHUNK
     from halflabel.ranking import Tally
 
     rule, tally, n = fitted.rules.rule(decision), Tally(len(fitted.classes)), len(corpus)

@@ -1,4 +1,4 @@
-"""`halflabel export-to`: texts with suggested labels, for people who correct them in an annotation tool."""
+"""`halflabel export`: a model as an ONNX graph that needs no torch."""
 
 from __future__ import annotations
 
@@ -7,50 +7,53 @@ from typing import Annotated
 
 from halflabel import console
 from halflabel.commands import options
-from halflabel.commands.predict import chunks, rows, rule_of, texts_of
 from halflabel.types import BadInput
 
-TOOLS = ("label-studio", "doccano", "prodigy", "csv")
+TEXTS = 256  # of a file that an export is compared on
 
 
-def export_to(
-    tool: Annotated[str, options.argument(metavar="|".join(TOOLS), help="Who shall read it.")],
+def export(
     model: options.Model,
-    file: Annotated[list[str], options.argument(metavar="FILE", help="Files or globs of texts.")],
     *,
-    out: Annotated[Path, options.plain(metavar="FILE", help="Write there.")],
-    decision: options.Decision = None,
+    onnx: Annotated[Path, options.plain("--onnx", metavar="OUT", help="Folder for the ONNX graph and its tokenizer.")],
+    int8: Annotated[bool, options.option("--int8", help="Products in int8: smaller and faster, labels may change.")
+                    ] = False,
+    texts: Annotated[Path | None, options.option(metavar="FILE", show_default="the sample corpus",
+                                               help="Texts on which the export is compared with the model.")] = None,
     text_column: options.TextColumn = None,
-    force: options.ForceFile = False,
+    json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Write suggested labels for an annotation tool.
-
-    What the tool exports after a person has corrected the labels is read by `halflabel train` as it is.
-
-    \b
-    halflabel export-to label-studio model pool.csv --out tasks.json
-    halflabel export-to doccano model pool.csv --out suggestions.jsonl
-    """
-    if tool not in TOOLS:
-        raise BadInput(f"the tool '{tool}' is not known; use one of {', '.join(TOOLS)}")
-    if not out.absolute().parent.is_dir():
-        raise BadInput(f"there is no folder {out.parent}; make it first, or choose another --out")
-    if out.is_dir() or (out.exists() and not force):
-        raise BadInput(f"{out} exists already; choose another --out{'' if out.is_dir() else ', or give --force'}")
-    from itertools import chain
-
-    from halflabel.data.export import exported
-    from halflabel.data.files import expanded
-
-    texts = chain.from_iterable([texts_of(one, text_column) for one in expanded(file)])
+    """Write a model as one ONNX graph that predicts without torch."""
+    if onnx.exists():
+        raise BadInput(f"{onnx} exists already; choose another --onnx, or remove it first")
+    sample = compared(texts, text_column)
+    from halflabel.export import export as write
     from halflabel.fitted import load
 
-    fitted = load(model)
-    rule = rule_of(fitted, decision)
-    count = 0
-    with exported(out, tool, fitted.classes.names) as write:
-        for chunk in chunks(texts):
-            write(rows(fitted, chunk, rule, everything=False))
-            count += len(chunk)
-    console.say(f"{count:,} texts with suggested labels are in {out}")
+    found = write(load(model), onnx, sample, int8=int8)
+    size = sum(file.stat().st_size for file in onnx.iterdir()) / 1e6
+    if json:
+        console.say_json({"out": str(onnx), "int8": int8, "megabytes": round(size, 1), **found.to_json()})
+        return
+    console.facts({
+        "exported": f"{onnx} ({size:.1f} MB, {'int8' if int8 else 'fp32'})",
+        "compared": f"with the model in fp32 on {found.texts} texts",
+        "max difference": f"{found.scores:.2g} in scores, {found.probabilities:.2g} in probabilities",
+        "min cosine": f"{found.cosine:.6f} between vectors",
+        "same labels": f"{found.same_labels:.1%} of the texts",
+        "next": f"halflabel predict {onnx} FILE"})
+
+
+def compared(file: Path | None, text_column: str | None) -> list[str]:
+    """Texts to compare on: some of a file, else of the sample corpus."""
+    if file is None:
+        from halflabel.data.sample import sample
+
+        return list(sample("test").texts[:TEXTS])
+    from halflabel.data.read import read
+
+    texts = [text for text in read(file, text=text_column, labels=False).texts if text.strip()][:TEXTS]
+    if not texts:
+        raise BadInput(f"{file} holds no text to compare on; name another file with --texts")
+    return texts

@@ -22,7 +22,7 @@ argument = partial(typer.Argument, show_default=False)
 # where things are
 Labelled = Annotated[list[Path], argument(
     metavar="LABELLED", help="Files, globs or folders; rows without a label count as unlabelled.")]
-Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained model.")]
+Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained or exported model.")]
 RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for the run and its model.")]
 Pool = Annotated[list[Path] | None, plain(
     "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be given again.")]
@@ -55,6 +55,10 @@ Back = Annotated[str | None, option(
 # which labels a text gets, where it can have several
 Decision = Annotated[str | None, option(
     metavar="RULE", help="prior-quantile, fixed, top-k, dev-global or dev-per-label.", show_default="the model's")]
+
+# how to predict
+Backend = Annotated[str | None, option(metavar="torch|compile|onnx|onnx-int8", show_default="torch",
+                                       help="What runs the model; the ONNX graph is made once and kept.")]
 
 # what to do with what is there
 Resume = Annotated[bool, option("--resume", help="Go on with the run in --out.")]

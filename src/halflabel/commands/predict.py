@@ -17,9 +17,9 @@ from halflabel.types import BadInput
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
+    from halflabel.commands.model import Model
     from halflabel.data.write import Write
     from halflabel.decision import Rule
-    from halflabel.fitted import Fitted
 
 CHUNK = 1024  # texts that are predicted and written at a time
 STDIN = "-"
@@ -41,6 +41,7 @@ def predict(
         metavar="ROWS", min=1, help="Write a file of so many rows at a time into the folder --out.")] = None,
     resume: Annotated[bool, options.option("--resume", help="Keep the shards that are there, do the others.")] = False,
     decision: options.Decision = None,
+    backend: options.Backend = None,
     text_column: options.TextColumn = None,
     force: options.ForceFile = False,
     config: options.Config = None,
@@ -52,18 +53,18 @@ def predict(
     tail -f log.txt | halflabel predict model
     halflabel predict model 'pool-*.parquet' --out labels --shard 100000 --format parquet
     """
+    from halflabel.commands.model import open_model
     from halflabel.data.files import expanded
 
     names = expanded(files or [STDIN])
     kind = kind_of(names, out, format, shard, resume=resume, force=force)
     texts: Iterable[str] = itertools.chain.from_iterable([texts_of(file, text_column) for file in names])
-    from halflabel.fitted import load
-
-    fitted = load(model)
+    fitted = open_model(model, backend)
     rule = rule_of(fitted, decision)
     target = output(out, kind)
     if out is not None and shard is not None:
-        about = {"model": weights_of(model), "files": names, "all": all, "text": text_column, "decision": decision}
+        about = {"model": weights_of(model), "backend": backend, "files": names, "all": all, "text": text_column,
+                 "decision": decision}
         shards = Shards(out, kind, shard, about, resume=resume)
         texts, target = itertools.islice(texts, shards.finished, None), shards.open()
     count = pour(texts, fitted, rule, target, everything=all)
@@ -71,12 +72,12 @@ def predict(
         console.say(f"{count:,} predictions are in {out}")
 
 
-def rule_of(fitted: Fitted, decision: str | None) -> Rule | None:
+def rule_of(fitted: Model, decision: str | None) -> Rule | None:
     """What decides on the labels of a text; nothing does where the most probable label is taken."""
     return fitted.rules.rule(decision) if decision is not None or fitted.task == "multi-label" else None
 
 
-def pour(texts: Iterable[str], fitted: Fitted, rule: Rule | None, target: AbstractContextManager[Write], *,
+def pour(texts: Iterable[str], fitted: Model, rule: Rule | None, target: AbstractContextManager[Write], *,
          everything: bool) -> int:
     """Predicts and writes, a chunk at a time; says how many there were."""
     count = empty = without = 0
@@ -121,7 +122,9 @@ def same_format(files: Sequence[str]) -> str:
 
 def weights_of(model: Path) -> str:
     """A hash of the model's weights."""
-    with open(model / "model.safetensors", "rb") as file:
+    from halflabel.exported import GRAPH, is_export
+
+    with open(model / (GRAPH if is_export(model) else "model.safetensors"), "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
@@ -162,7 +165,7 @@ def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield chunk
 
 
-def rows(fitted: Fitted, texts: list[str], rule: Rule | None, *, everything: bool) -> list[dict[str, Any]]:
+def rows(fitted: Model, texts: list[str], rule: Rule | None, *, everything: bool) -> list[dict[str, Any]]:
     """Text, label and score of each text, and on request all probabilities in the order of the classes."""
     p, names = fitted.probabilities(texts), fitted.classes.names
     found: list[dict[str, Any]]

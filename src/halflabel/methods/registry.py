@@ -42,6 +42,7 @@ class Method:
     plans: Mapping[str, Mapping[str, Any]]  # what the method changes in a plan
     words: Words = ""  # learns on bags of words, counted or weighted, instead of an encoder's vectors
     depths: int = 1  # layers of the encoder that it looks at
+    whole: bool = False  # looks into the encoder, at words or at several layers, so that none of these can be frozen
     closed: bool = False  # is fitted as a whole before the first step, and takes none
     labelled_pool: bool = False  # without a pool, the labelled texts stand in for it
     bounded: bool = False  # has vectors, words or neighbours of its whole pool in memory: takes part of a large one
@@ -76,6 +77,11 @@ class Method:
 
     def fitted_plan(self, plan: Plan) -> Plan:
         """The plan as far as the method can follow it: a bag has no vectors to freeze, a closed form no steps."""
+        if plan.frozen_layers and (plan.frozen or self.words or self.whole):
+            reason = (f"{self.name} learns on bags of words, which have none" if self.words else
+                      "the plan frozen leaves all as they are" if plan.frozen else
+                      f"{self.name} looks into the encoder from its words on")
+            raise BadInput(f"frozen_layers={plan.frozen_layers} cannot be followed: {reason}; leave it out.")
         if self.closed:
             plan = replace(plan, frozen=True, epochs=0, warmup=0)
         return replace(plan, frozen=False) if self.words else plan
@@ -89,12 +95,12 @@ METHODS: dict[str, Method] = {}
 
 
 def method(name: str, *, task: Task, paper: str, plans: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-           words: Words = "", depths: int = 1, closed: bool = False,
+           words: Words = "", depths: int = 1, whole: bool = False, closed: bool = False,
            labelled_pool: bool = False, bounded: bool = False) -> Callable[..., Any]:
     """Registers a function as a method."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
-        METHODS[name] = Method(name, task, paper, build, plans, words, depths, closed, labelled_pool,
-                               bounded or closed)
+        METHODS[name] = Method(name, task, paper, build, plans, words, depths, whole or depths > 1, closed,
+                               labelled_pool, bounded or closed)
         return build
     return register
 

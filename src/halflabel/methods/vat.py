@@ -19,7 +19,7 @@ from halflabel.train.objective import Draw, Objective, Problem, Rule, SelfTraini
 from halflabel.types import Shape
 
 
-@method("vat", task="multi-class", paper="VAT: Miyato et al., TPAMI 2018; on words, ICLR 2017")
+@method("vat", task="multi-class", paper="VAT: Miyato et al., TPAMI 2018; on words, ICLR 2017", whole=True)
 def vat(shape: Shape, *, eps: float = 5.0, alpha: float = 1.0, xi: float = 0.1, share: float = 0.2) -> SelfTraining:
     """Smooth against the worst change of length eps in the word embeddings, or of a share of a frozen vector."""
     return SelfTraining(head=Linear(shape), loss=cross_entropy, pseudo=Heard(shape),

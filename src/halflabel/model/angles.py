@@ -71,12 +71,8 @@ class Balanced(nn.Module):
         return (mean / var).sqrt().clamp(1.0 / STRETCH, STRETCH).where(seen, torch.ones_like(var))
 
     def forward(self, cos: Tensor) -> Tensor:
-        """cos(psi), (N, K); where a_k = 1 the cosine passes untouched, as in AM."""
-        a = self.stretch()
-        turned = a * angles(cos) + (1.0 - a) * self.mean
-        inside = turned.clamp(0.0, math.pi)
-        bent = torch.cos(inside + LEAK * (turned - inside) - LEAK * (turned - inside).detach())
-        return torch.where((a - 1.0).abs() < 1e-6, cos, bent)
+        """cos(psi), (N, K)."""
+        return turned(cos, self.stretch(), self.mean)
 
     @torch.no_grad()
     def refit(self, f: Tensor, y: Tensor) -> None:
@@ -96,6 +92,30 @@ class Balanced(nn.Module):
         return {
             "mu": self.mean.tolist(), "sigma": self.variance.sqrt().tolist(), "a": self.stretch().tolist(),
         }
+
+
+def turned(cos: Tensor, a: Tensor, mean: Tensor) -> Tensor:
+    """Eq. 2 on cosines (N, K): cos(psi); where a_k = 1 the cosine passes untouched, as in AM."""
+    psi = a * angles(cos) + (1.0 - a) * mean
+    inside = psi.clamp(0.0, math.pi)
+    bent = torch.cos(inside + LEAK * (psi - inside) - LEAK * (psi - inside).detach())
+    return torch.where((a - 1.0).abs() < 1e-6, cos, bent)
+
+
+class Settled(nn.Module):
+    """Balanced angles whose statistics no longer change: what an exported model holds."""
+
+    def __init__(self, angles: Balanced) -> None:
+        super().__init__()
+        self.register_buffer("a", angles.stretch().detach().clone())
+        self.register_buffer("mean", angles.mean.detach().clone())
+
+    a: Tensor
+    mean: Tensor
+
+    def forward(self, cos: Tensor) -> Tensor:
+        """cos(psi), (N, K)."""
+        return turned(cos, self.a, self.mean)
 
 
 def _average(new: Tensor, old: Tensor, present: Tensor, known: Tensor, memory: float) -> Tensor:

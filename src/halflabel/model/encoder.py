@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.util
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halflabel.model.pooling import pool, pooling_of, trimmed
 from halflabel.types import BadInput
 
 MINILM_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-POOLINGS = ("mean", "cls", "max")
+GROUP = 10  # texts that go through the layers together in a training step on a CPU
 
 
 class Encoder(nn.Module):
@@ -37,22 +38,34 @@ class Encoder(nn.Module):
         self.depths = depths
         limit = getattr(body.config, "max_position_embeddings", max_tokens)
         self.max_tokens = min(max_tokens, limit)
+        self.frozen_layers = 0  # the lowest layers, which do not learn
 
     @property
     def width(self) -> int:
         return self.depths * int(self.body.config.hidden_size)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        return self._pooled(mask, input_ids=ids)
+        """Vectors of token ids (N, T), or of states (N, T, H) that the lowest layers gave, (N, H)."""
+        if ids.is_floating_point():
+            return self._grouped(ids, mask, lambda x, real: pool(self.above(x, real).float(), real, self.pooling))
+        return self._grouped(ids, mask, lambda x, real: self._pooled(real, input_ids=x))
 
     def from_embeddings(self, e: Tensor, mask: Tensor) -> Tensor:
         """The same for word embeddings (N, T, H) that stand where token ids would, (N, H)."""
-        return self._pooled(mask, inputs_embeds=e)
+        return self._grouped(e, mask, lambda x, real: self._pooled(real, inputs_embeds=x))
 
     def embeddings(self, ids: Tensor) -> Tensor:
         """Word embeddings before positions are added, (N, T) -> (N, T, H)."""
         found: Tensor = self.body.get_input_embeddings()(ids)
         return found
+
+    def _grouped(self, x: Tensor, mask: Tensor, vectors: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+        """Vectors (N, H), in a training step on a CPU of small groups of similar length, which need little padding."""
+        if not self.training or x.device.type != "cpu" or len(x) <= GROUP:
+            return vectors(x, mask)
+        order = mask.sum(dim=1).argsort(stable=True)
+        parts = [vectors(*trimmed(x[rows], mask[rows])) for rows in order.split(GROUP)]
+        return torch.cat(parts)[order.argsort()]
 
     def _pooled(self, mask: Tensor, **inputs: Tensor) -> Tensor:
         if self.depths == 1:
@@ -63,6 +76,29 @@ class Encoder(nn.Module):
             states = [seen.hidden_states[-(-layers * j // self.depths)] for j in range(1, self.depths)]
             states.append(seen.last_hidden_state)
         return torch.cat([pool(state.float(), mask, self.pooling) for state in states], dim=1)
+
+    @property
+    def layers(self) -> Any:
+        """The layers from the bottom up."""
+        stack = getattr(getattr(self.body, "encoder", None), "layer", None)
+        if stack is None:
+            raise BadInput(f"The layers of {type(self.body).__name__} cannot be frozen one by one; set "
+                           "frozen_layers=0 or use an encoder of BERT's kind.")
+        return stack
+
+    def below(self, ids: Tensor, mask: Tensor, number: int) -> Tensor:
+        """States above the lowest `number` layers, (N, T, H)."""
+        states: Tensor = self.body(input_ids=ids, attention_mask=mask, output_hidden_states=True).hidden_states[number]
+        return states
+
+    def above(self, states: Tensor, mask: Tensor) -> Tensor:
+        """Last states (N, T, H) from those above the frozen layers."""
+        hidden = torch.zeros(mask.shape, dtype=states.dtype, device=states.device)
+        hidden = hidden.masked_fill(mask == 0, torch.finfo(states.dtype).min)[:, None, None, :]
+        for layer in self.layers[self.frozen_layers :]:
+            found = layer(states, hidden)
+            states = found[0] if isinstance(found, tuple) else found
+        return states
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, cut at `max_tokens`, special tokens included."""
@@ -111,16 +147,6 @@ class Encoder(nn.Module):
         (folder / "pooling.json").write_text(json.dumps(settings), encoding="utf-8")
 
 
-def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
-    """Pools (N, T, H) to (N, H); padding never counts."""
-    if how == "cls":
-        return states[:, 0]
-    real = mask[:, :, None].to(states.dtype)
-    if how == "max":
-        return states.masked_fill(real == 0, -torch.inf).amax(dim=1)
-    return (states * real).sum(dim=1) / real.sum(dim=1).clamp_min(1.0)
-
-
 def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
     """Loads `minilm`, a folder, or a name on the Hugging Face hub."""
     from transformers import AutoModel
@@ -137,7 +163,7 @@ def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
         reason = str(error).strip().splitlines()[0]
         raise BadInput(f"The encoder '{name}' could not be loaded ({reason}); give the name of a model on the "
                        "Hugging Face hub that can be reached, or a folder that holds one.") from error
-    return Encoder(body, tokenizer, pooling=_pooling(source), max_tokens=max_tokens, depths=depths)
+    return Encoder(body, tokenizer, pooling=pooling_of(source), max_tokens=max_tokens, depths=depths)
 
 
 def restore_encoder(folder: Path, weights: dict[str, Tensor]) -> Encoder:
@@ -201,22 +227,3 @@ def _tokenizer(source: str, local: bool) -> Any:
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=local)
     tokenizer.model_max_length = int(1e9)  # the encoder's own limit decides
     return tokenizer
-
-
-def _pooling(source: str) -> str:
-    """The pooling that a sentence-transformers model asks for; masked mean elsewhere."""
-    from transformers.utils import cached_file
-
-    file = cached_file(source, "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False,
-                       _raise_exceptions_for_connection_errors=False, local_files_only=Path(source).is_dir())
-    if file is None:
-        return "mean"
-    settings = json.loads(Path(file).read_text(encoding="utf-8"))
-    if "pooling_mode" in settings:
-        wanted = [settings["pooling_mode"]]
-    else:
-        names = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
-        wanted = [how for how, key in names.items() if settings.get(key)]
-    if len(wanted) != 1 or wanted[0] not in POOLINGS:
-        raise BadInput(f"{file} asks for a pooling that is not one of {', '.join(POOLINGS)}; use another encoder.")
-    return str(wanted[0])

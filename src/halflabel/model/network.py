@@ -49,8 +49,12 @@ class Network(nn.Module):
 
 def half_precision(device: torch.device) -> AbstractContextManager[object]:
     """bf16 products where the processor has them; the plain context elsewhere."""
+    return torch.autocast(device.type, dtype=torch.bfloat16) if bf16_products(device) else nullcontext()
+
+
+def bf16_products(device: torch.device) -> bool:
+    """Whether the processor multiplies in bf16 faster than in fp32."""
     if device.type == "cpu":
-        fast = bool(torch.cpu.get_capabilities().get("avx512_bf16") or torch.cpu.get_capabilities().get("amx_bf16"))
-    else:
-        fast = device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return torch.autocast(device.type, dtype=torch.bfloat16) if fast else nullcontext()
+        able = torch.cpu.get_capabilities()
+        return bool(able.get("avx512_bf16") or able.get("amx_bf16"))
+    return device.type == "cuda" and torch.cuda.is_bf16_supported()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,7 +12,9 @@ from torch import Tensor
 
 from halflabel.columns import Column
 from halflabel.model.bag import Bag
+from halflabel.model.encode import encode_tokens
 from halflabel.model.encoder import Encoder
+from halflabel.model.schedule import padded_width, rectangle
 from halflabel.model.stored import Ids, gathered, ragged, shards
 from halflabel.sequences import Chosen, Joined, Lying, mapped
 
@@ -23,9 +25,14 @@ class Source(Protocol):
     """Serves network inputs for rows of a corpus, in one of its views (0: the text itself)."""
 
     lengths: np.ndarray
+    width: int  # of the vectors that `encoded` gives
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         """Inputs for the network; with a generator, training noise is added."""
+        ...
+
+    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
+        """Vectors of rows as they are, without noise, (N, H)."""
         ...
 
 
@@ -36,18 +43,22 @@ class TokenSource:
                  folder: Path | None = None) -> None:
         self.tokens = [token_ids(encoder, texts, folder) for texts in views]
         self.lengths = lengths(self.tokens[0])
-        self.encoder, self.drop = encoder, drop
+        self.encoder, self.drop, self.width = encoder, drop, encoder.width
         self.special = np.array(sorted(encoder.special), dtype=np.int32)
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         ids = [self.tokens[view][row] for row, view in zip(rows, views, strict=True)]
-        if rng is not None and self.drop:
-            ids = [self._thinned(one, rng) for one in ids]
-        return padded(ids, self.encoder)
+        return padded([one[self.kept(one, rng)] for one in ids], self.encoder)
 
-    def _thinned(self, ids: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-        keep = (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
-        return ids[keep]
+    def kept(self, ids: np.ndarray, rng: Noise) -> np.ndarray:
+        """Which tokens of a text stay, (T,); special ones always do."""
+        if rng is None or not self.drop:
+            return np.ones(len(ids), dtype=bool)
+        return (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
+
+    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
+        """Vectors of rows, (N, H)."""
+        return encode_tokens(encoder, [self.tokens[0][row] for row in rows])
 
 
 class VectorSource:
@@ -59,15 +70,20 @@ class VectorSource:
     def __init__(self, views: Sequence[Sequence[np.ndarray]], *, drop: float = 0.0) -> None:
         self.views, self.drop = list(views), drop
         self.lengths = np.ones(len(self.views[0]), dtype=np.int64)
+        self.width = len(self.views[0][0])
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
         rows, views = np.asarray(rows), np.asarray(views)
-        found = np.empty((len(rows), len(self.views[0][0])), dtype=np.float32)
+        found = np.empty((len(rows), self.width), dtype=np.float32)
         for view in np.unique(views):
             found[views == view] = gathered(self.views[view], rows[views == view])
         if rng is not None and self.drop:
             found *= (rng.random(found.shape, dtype=np.float32) >= self.drop) / np.float32(1 - self.drop)
         return (torch.from_numpy(found),)
+
+    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
+        """The vectors themselves, (N, H)."""
+        return gathered(self.views[0], rows)
 
 
 class Tokenized(Lying[np.ndarray]):
@@ -112,12 +128,7 @@ def lengths(ids: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def padded(ids: Sequence[np.ndarray], encoder: Encoder | Bag) -> tuple[Tensor, Tensor]:
-    """Token ids and mask as rectangles, (N, T) each; T is a multiple of 8, since kernels are made for each shape."""
-    longest = max([1, *map(len, ids)])
-    width = max(longest, min(-(-longest // 8) * 8, encoder.max_tokens))
-    table = np.full((len(ids), width), encoder.padding, dtype=np.int64)
-    mask = np.zeros((len(ids), width), dtype=np.int64)
-    for i, one in enumerate(ids):
-        table[i, : len(one)] = one
-        mask[i, : len(one)] = 1
+    """Token ids and mask as rectangles, (N, T) each."""
+    width = padded_width(max([1, *map(len, ids)]), encoder.max_tokens)
+    table, mask = rectangle(ids, width, encoder.padding)
     return torch.from_numpy(table), torch.from_numpy(mask)

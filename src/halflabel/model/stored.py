@@ -14,10 +14,9 @@ import numpy as np
 
 from halflabel.columns import Column, write_arrow
 from halflabel.disk import replaced
+from halflabel.types import Progress
 
 SHARD = 8192  # texts in a file
-
-Progress = Callable[[int, int], None]
 
 
 def shards(folder: Path, texts: Sequence[str], make: Callable[[list[str]], Any], size: int = SHARD,

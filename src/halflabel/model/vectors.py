@@ -9,37 +9,17 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
 from halflabel.columns import key_of
-from halflabel.model.bag import Bag
+from halflabel.model.encode import encode
 from halflabel.model.encoder import Encoder
-from halflabel.model.network import half_precision
-from halflabel.model.source import padded
-from halflabel.model.stored import Progress, Vectors, shards, table
+from halflabel.model.stored import Vectors, shards, table
 from halflabel.sequences import Lying, mapped
+from halflabel.types import Progress
 
 SHARD = 2048  # texts per file on disk: what a kill can cost
-BATCH = 32  # small batches of similar length are fastest on a CPU
-
-
-def encode(encoder: Encoder | Bag, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-    """Vectors of texts, (N, H) float32, in batches of similar length."""
-    tokens = encoder.tokens(texts)
-    vectors = np.empty((len(texts), encoder.width), dtype=np.float32)
-    device = next(encoder.parameters()).device
-    order = np.argsort([-len(ids) for ids in tokens], kind="stable")
-    encoder.eval()
-    with torch.inference_mode(), half_precision(device):
-        for start in range(0, len(order), BATCH):
-            rows = order[start : start + BATCH]
-            inputs = [x.to(device) for x in padded([tokens[i] for i in rows], encoder)]
-            vectors[rows] = encoder(*inputs).float().cpu().numpy()
-            if progress:
-                progress(min(start + BATCH, len(order)), len(order))
-    return vectors
 
 
 class VectorStore:

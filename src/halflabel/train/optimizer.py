@@ -18,7 +18,7 @@ def make_optimizer(objective: Objective, plan: Plan) -> torch.optim.AdamW:
     groups = [{"params": rest, "lr": plan.head_rate, "peak": plan.head_rate}]
     if encoder:
         groups.append({"params": encoder, "lr": plan.encoder_rate, "peak": plan.encoder_rate})
-    return torch.optim.AdamW(groups, eps=1e-6, weight_decay=plan.weight_decay, foreach=True)
+    return torch.optim.AdamW(groups, eps=1e-6, weight_decay=plan.weight_decay, fused=True)
 
 
 def rates(optimizer: torch.optim.AdamW, plan: Plan, step: int) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from halflabel.train.guard import snapshot
-from halflabel.train.loop import Run
+from halflabel.train.loop import Report, Run
 from halflabel.train.objective import Objective, Problem
 from halflabel.train.survey import outputs
 from halflabel.types import Plan
@@ -18,13 +18,21 @@ TRIAL = 6  # steps that are timed, after two that warm the machine up
 RESERVE = 0.8  # share of the time that the steps may take; the rest is for saving and noise
 
 
-def fitted_to_minutes(plan: Plan, objective: Objective, problem: Problem, seed: int) -> Plan:
-    """The plan, shortened until it fits into its minutes; never lengthened."""
+def fitted_to_minutes(plan: Plan, objective: Objective, problem: Problem, seed: int,
+                      report: Report = lambda line: None) -> Plan:
+    """The plan, shortened until it fits into its minutes, never lengthened; reports how long it will take."""
     plan = within_passes(plan, problem.unlabelled)
-    if plan.minutes == float("inf") or plan.steps == 0:
+    if plan.frozen or plan.steps == 0:
         return plan
     step, look = measure(plan, objective, problem, seed)
-    return shortened(plan, step, look)
+    plan = shortened(plan, step, look) if plan.minutes < float("inf") else plan
+    report({"estimate": seconds(plan, step, look), "planned": plan.steps, "looks": plan.epochs + 1})
+    return plan
+
+
+def seconds(plan: Plan, step: float, look: float) -> float:
+    """How long the steps of a plan and its looks at the texts take."""
+    return plan.steps * step + (plan.epochs + 1) * look
 
 
 def within_passes(plan: Plan, unlabelled: int) -> Plan:
@@ -46,7 +54,8 @@ def measure(plan: Plan, objective: Objective, problem: Problem, seed: int) -> tu
         run.learn()
     step = (time.perf_counter() - began) / TRIAL
     texts = problem.labelled + len(run.sample())
-    rows = np.arange(min(32, texts))
+    rows = np.arange(min(64, texts))
+    outputs(objective, problem.source, rows)  # the first look prepares the weights
     began = time.perf_counter()
     outputs(objective, problem.source, rows)
     look = (time.perf_counter() - began) / len(rows) * texts

@@ -10,12 +10,13 @@ from torch import Tensor
 
 from halflabel.equations import angle_moments, angles, cosines, prototypes
 from halflabel.metrics import variance_difference
+from halflabel.model.encode import at_once
 from halflabel.model.source import Source
 from halflabel.parts.pseudo import Target
 from halflabel.train.objective import Objective, Problem
 from halflabel.types import Task
 
-BATCH = 64
+BATCH = 8192  # texts that are encoded and classified at a time
 
 
 class Survey(NamedTuple):
@@ -35,18 +36,16 @@ class Survey(NamedTuple):
 
 @torch.inference_mode()
 def outputs(objective: Objective, source: Source, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """f (N, D) and scores (N, K) of rows in eval mode, in batches of similar length."""
+    """f (N, D) and scores (N, K) of rows in eval mode; their vectors are in memory for a part of them at a time."""
     was_training, parts = objective.training, []
     objective.eval()
-    order = rows[np.argsort(-source.lengths[rows], kind="stable")]
-    for start in range(0, len(order), BATCH):
-        batch = order[start : start + BATCH]
-        inputs = (x.to(objective.device) for x in source(batch, np.zeros_like(batch)))
-        seen = objective.network(*inputs)
-        parts.append((seen.f.float().cpu(), seen.scores.float().cpu()))
+    size = at_once(source.width, BATCH)
+    for start in range(0, len(rows), size):
+        h = torch.from_numpy(source.encoded(rows[start : start + size], objective.network.encoder))
+        seen = objective.network.classify(h.to(objective.device))
+        parts.append((seen.f.cpu(), seen.scores.cpu()))
     objective.train(was_training)
-    back = torch.from_numpy(np.argsort(np.argsort(-source.lengths[rows], kind="stable"), kind="stable"))
-    f, scores = (torch.cat(column)[back].clone() for column in zip(*parts, strict=True))
+    f, scores = (torch.cat(column).clone() for column in zip(*parts, strict=True))
     return f, scores
 
 

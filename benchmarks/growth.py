@@ -1,0 +1,110 @@
+"""How time and memory grow with the pool: each size and plan in a process of its own, nothing cached.
+
+    python benchmarks/growth.py --data FOLDER [--sizes 2000 20000 200000] [--plans frozen laptop] [--plot]
+
+Texts are AG News'; beyond those that there are, halves of two of them make a new one. `--plot` only draws the results
+that are there, into docs/growth.svg.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+from protocol import Results, load
+
+SVG = Path(__file__).parent.parent / "docs" / "growth.svg"
+
+
+def main() -> None:
+    options = parse()
+    if options.one:
+        print(json.dumps(run(options.data, options.one[0], int(options.one[1]))))
+        return
+    results = Results("growth")
+    for plan in options.plans if not options.plot else ():
+        for size in options.sizes:
+            if not results.has(plan=plan, unlabelled=size):
+                results.add(plan=plan, unlabelled=size, **apart(options.data, plan, size))
+    draw(list(results))
+
+
+def apart(data: Path, plan: str, size: int) -> dict[str, Any]:
+    """One run in a process of its own, with an empty cache."""
+    with TemporaryDirectory() as cache:
+        done = subprocess.run([sys.executable, __file__, "--data", str(data), "--one", plan, str(size)], check=True,
+                              stdout=subprocess.PIPE, text=True, env=os.environ | {"HALFLABEL_CACHE": cache})
+    line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    print(plan, size, line, flush=True)
+    return line
+
+
+def run(data: Path, plan: str, size: int) -> dict[str, Any]:
+    """Seconds and peak memory of one `fit`."""
+    from resource import RUSAGE_SELF, getrusage
+
+    from halflabel import TextClassifier
+
+    train = load(data, "ag_news", "train")
+    order = np.random.default_rng(0).permutation(len(train)).tolist()
+    labelled, pool = train.take(order[:100]), stretched([train.texts[i] for i in order[100:]], size)
+    clf = TextClassifier(plan=plan, random_state=0)
+    before = getrusage(RUSAGE_SELF).ru_maxrss
+    began = time.perf_counter()
+    clf.fit(labelled.texts, labelled.labels, unlabelled=pool)
+    return {"seconds": time.perf_counter() - began, "megabytes": getrusage(RUSAGE_SELF).ru_maxrss / 1024,
+            "megabytes_before": before / 1024}
+
+
+def stretched(texts: list[str], size: int) -> list[str]:
+    """As many different texts as asked for: all there are, then halves of neighbours joined."""
+    found, gap = texts[:size], 1
+    while len(found) < size:
+        for one, other in zip(texts, texts[gap:], strict=False):
+            found.append(" ".join(one.split()[: len(one.split()) // 2] + other.split()[len(other.split()) // 2 :]))
+        gap += 1
+    return found[:size]
+
+
+def draw(lines: list[dict[str, Any]]) -> None:
+    """Time and peak memory against the size of the pool."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "halflabel"  # the same figure gives the same file
+    from matplotlib import pyplot
+
+    figure, places = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+    for plan in sorted({line["plan"] for line in lines}):
+        rows = sorted((line for line in lines if line["plan"] == plan), key=lambda line: line["unlabelled"])
+        sizes = [row["unlabelled"] for row in rows]
+        places[0].plot(sizes, [row["seconds"] / 60 for row in rows], "o-", label=plan)
+        places[1].plot(sizes, [row["megabytes"] / 1024 for row in rows], "o-", label=plan)
+    for place, name in zip(places, ("minutes", "peak memory, GB"), strict=True):
+        place.set(xscale="log", yscale="log", xlabel="unlabelled texts", ylabel=name)
+        place.grid(True, which="both", alpha=0.3)
+        place.legend()
+    figure.savefig(SVG, metadata={"Date": None})
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=Path())
+    parser.add_argument("--sizes", type=int, nargs="+", default=[2000, 20_000, 200_000])
+    parser.add_argument("--plans", nargs="+", default=["frozen", "laptop"])
+    parser.add_argument("--plot", action="store_true")
+    parser.add_argument("--one", nargs=2, metavar=("PLAN", "SIZE"), help=argparse.SUPPRESS)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

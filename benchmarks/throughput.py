@@ -1,0 +1,227 @@
+"""Prediction and encoding: halflabel against the usual ways, on the same texts, encoder and cores, in one process tree.
+
+    python benchmarks/throughput.py [--data FOLDER] [--texts 2000] [--repeats 3]
+
+The sample corpus is always measured, AG News' test set with `--data`. Ways take turns, so that what else the machine
+does hits all of them; each ratio is within one turn. `peak` is the rate of bare matrix products at the shapes that
+the encoder's layers have in a batch, with as many workers: no way of encoding can pass it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+import torch
+
+from halflabel import TextClassifier
+from halflabel.data.sample import sample
+from halflabel.export import export, with_backend
+from halflabel.exported import Exported
+from halflabel.fitted import Fitted
+from halflabel.model.encode import encode, threads_for
+from halflabel.model.encoder import load_encoder, locate
+from halflabel.model.network import bf16_products
+from halflabel.model.schedule import TOKENS, batches, crew, windows
+from halflabel.types import Corpus
+from protocol import Results, draw, load
+
+BATCH_SIZES = (1, 8, 32, 64)  # of which the pipeline gets its best
+Way = Callable[[Sequence[str]], Any]
+
+
+def main() -> None:
+    options = parse()
+    if options.threads:
+        torch.set_num_threads(options.threads)
+    results = Results("throughput")
+    for name, train, test in corpora(options):
+        clf = TextClassifier(plan="frozen", settings={"max_tokens": 256})
+        split = draw(train, 20, 1000, seed=0)
+        clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
+        texts = test.texts[: options.texts]
+        with TemporaryDirectory() as folder:
+            measure(name, clf.model_, texts, Path(folder), options, results)
+
+
+def corpora(options: argparse.Namespace) -> list[tuple[str, Corpus, Corpus]]:
+    found = [("sample", sample("train"), sample("train") + sample("test"))]
+    if options.data:
+        found.append(("ag_news", load(options.data, "ag_news", "train", 10_000),
+                      load(options.data, "ag_news", "test", options.texts)))
+    return found
+
+
+def measure(name: str, model: Fitted, texts: list[str], folder: Path, options: argparse.Namespace,
+            results: Results) -> None:
+    """Lets the ways take turns; one line for each turn of each way."""
+    ways = {key: make(model, folder) for key, make in WAYS.items() if not options.ways or key in options.ways}
+    exact = reference(model, texts)
+    for key, way in ways.items():
+        way(texts[:64])  # compiles, allocates, warms up
+        print(f"{name} {key} is ready", flush=True)
+    for repeat in range(options.repeats):
+        rates = {}
+        peak = product_peak(model, texts)
+        for key, way in ways.items():
+            began = time.perf_counter()
+            answer = way(texts)
+            seconds = time.perf_counter() - began
+            rates[key] = len(texts) / seconds
+            line = {"set": name, "way": key, "repeat": repeat, "texts": len(texts), "texts_per_second": rates[key],
+                    "flops": work(model, texts) / seconds, "peak": peak} | agreement(answer, exact)
+            results.add(**line)
+        base = rates.get("sentence-transformers")
+        print(name, f"peak {peak / 1e9:.0f} GFLOP/s", {key: f"{rate:.0f}/s" + (f" {rate / base:.2f}x" if base else "")
+                                                       for key, rate in rates.items()}, flush=True)
+
+
+def reference(model: Fitted, texts: list[str]) -> dict[str, np.ndarray]:
+    """Vectors and labels in fp32: what the others are compared with."""
+    h = encode(model.encoder, texts, dtype=torch.float32)
+    with torch.inference_mode():
+        return {"vectors": h, "labels": model.network.classify(torch.from_numpy(h)).scores.argmax(dim=1).numpy()}
+
+
+def agreement(answer: np.ndarray, exact: dict[str, np.ndarray]) -> dict[str, float]:
+    """Smallest cosine of vectors, or share of equal labels; nothing for a way whose head is not ours."""
+    if not len(answer):
+        return {}
+    if answer.ndim == 1:
+        return {"same_labels": float((answer == exact["labels"]).mean())}
+    h = exact["vectors"]
+    return {"cosine": float(((answer * h).sum(1) / np.linalg.norm(answer, axis=1) / np.linalg.norm(h, axis=1)).min())}
+
+
+# The ways. Each gets the model and a folder to write to, and gives a function from texts to vectors or labels.
+
+
+def halflabel_encode(model: Fitted, folder: Path) -> Way:
+    return lambda texts: encode(model.encoder, texts)
+
+
+def halflabel_predict(backend: str) -> Callable[[Fitted, Path], Way]:
+    def make(model: Fitted, folder: Path) -> Way:
+        if backend.startswith("onnx"):
+            export(model, folder / backend, sample("test").texts[:64], int8=backend == "onnx-int8")
+            exported = Exported(folder / backend)
+            return lambda texts: exported.scores(texts).argmax(axis=1)
+        chosen = with_backend(model, backend, [])
+        return lambda texts: chosen.scores(texts).argmax(axis=1)
+    return make
+
+
+def sentence_transformers(model: Fitted, folder: Path) -> Way:
+    """`encode` with its defaults; the length limit is ours, and the package's own unit length is left out."""
+    from sentence_transformers import SentenceTransformer
+
+    theirs = SentenceTransformer(locate("minilm"), device="cpu")
+    theirs.max_seq_length = model.encoder.max_tokens
+    return lambda texts: theirs.encode(list(texts), show_progress_bar=False)
+
+
+def pipeline(model: Fitted, folder: Path) -> Way:
+    """The text-classification pipeline on the same encoder with its best batch size."""
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+    from transformers import pipeline as make
+
+    source = locate("minilm")
+    body = AutoModelForSequenceClassification.from_pretrained(source, num_labels=len(model.classes))
+    theirs = make("text-classification", model=body, tokenizer=AutoTokenizer.from_pretrained(source), device="cpu")
+    size: list[int] = []
+
+    def run(texts: Sequence[str], batch_size: int) -> np.ndarray:
+        theirs(list(texts), batch_size=batch_size, truncation=True, max_length=model.encoder.max_tokens)
+        return np.empty(0)  # its head is as it was born: only its speed is looked at
+
+    def way(texts: Sequence[str]) -> np.ndarray:
+        if not size:
+            seconds = {}
+            for batch_size in BATCH_SIZES:
+                began = time.perf_counter()
+                run(texts, batch_size)
+                seconds[batch_size] = time.perf_counter() - began
+            size.append(min(seconds, key=lambda one: seconds[one]))
+        return run(texts, size[0])
+    return way
+
+
+def plain(model: Fitted, folder: Path) -> Way:
+    """A loop as in a tutorial: texts as they come, 32 at a time, padded to the longest, fp32."""
+    encoder = load_encoder("minilm", model.encoder.max_tokens).eval()
+
+    def way(texts: Sequence[str]) -> np.ndarray:
+        parts = []
+        with torch.no_grad():
+            for start in range(0, len(texts), 32):
+                inputs = encoder.tokenizer(list(texts[start : start + 32]), padding=True, truncation=True,
+                                           max_length=encoder.max_tokens, return_tensors="pt")
+                parts.append(encoder(inputs["input_ids"], inputs["attention_mask"]).numpy())
+        return np.concatenate(parts)
+    return way
+
+
+WAYS: dict[str, Callable[[Fitted, Path], Way]] = {
+    "halflabel encode": halflabel_encode, "halflabel predict": halflabel_predict("torch"),
+    "halflabel predict, compile": halflabel_predict("compile"), "halflabel predict, onnx": halflabel_predict("onnx"),
+    "halflabel predict, onnx-int8": halflabel_predict("onnx-int8"), "sentence-transformers": sentence_transformers,
+    "pipeline": pipeline, "plain": plain}
+
+
+# What the machine can do.
+
+
+def sizes(model: Fitted) -> tuple[int, int, int]:
+    config = model.encoder.body.config
+    return config.hidden_size, config.intermediate_size, config.num_hidden_layers
+
+
+def work(model: Fitted, texts: list[str]) -> float:
+    """Floating-point operations that the texts need, padding not counted: linear layers and attention."""
+    width, wide, layers = sizes(model)
+    lengths = np.array([len(ids) for ids in model.encoder.tokens(texts)], dtype=np.float64)
+    linear = 2 * (4 * width * width + 2 * width * wide) * lengths.sum()
+    return float(layers * (linear + 4 * width * (lengths**2).sum()))
+
+
+def product_peak(model: Fitted, texts: list[str], seconds: float = 2.0) -> float:
+    """Operations per second of the layers' products alone, by as many workers as encoding has."""
+    width, wide, _ = sizes(model)
+    found = batches(windows(model.encoder.tokens, texts), padding=0, tokens=TOKENS)
+    tokens = int(np.median([batch.ids.size for batch in found]))
+    dtype = torch.bfloat16 if bf16_products(torch.device("cpu")) else torch.float32
+    workers = crew(torch.get_num_threads(), len(texts))
+
+    def labour(_: int) -> float:
+        pairs = [(torch.randn(tokens, i, dtype=dtype), torch.randn(o, i, dtype=dtype))
+                 for i, o in [(width, width)] * 4 + [(width, wide), (wide, width)]]
+        done, began = 0.0, time.perf_counter()
+        with torch.inference_mode():
+            while (spent := time.perf_counter() - began) < seconds:
+                for x, w in pairs:
+                    torch.nn.functional.linear(x, w)
+                    done += 2.0 * tokens * w.numel()
+        return done / spent
+
+    with threads_for(workers), ThreadPoolExecutor(workers) as pool:
+        return sum(pool.map(labour, range(workers)))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--texts", type=int, default=2000)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), help="all when not given")
+    parser.add_argument("--threads", type=int, default=0)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()

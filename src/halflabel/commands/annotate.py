@@ -1,0 +1,56 @@
+"""`halflabel export-to`: texts with suggested labels, for people who correct them in an annotation tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from halflabel import console
+from halflabel.commands import options
+from halflabel.commands.predict import chunks, rows, rule_of, texts_of
+from halflabel.types import BadInput
+
+TOOLS = ("label-studio", "doccano", "prodigy", "csv")
+
+
+def export_to(
+    tool: Annotated[str, options.argument(metavar="|".join(TOOLS), help="Who shall read it.")],
+    model: options.Model,
+    file: Annotated[list[str], options.argument(metavar="FILE", help="Files or globs of texts.")],
+    *,
+    out: Annotated[Path, options.plain(metavar="FILE", help="Write there.")],
+    decision: options.Decision = None,
+    text_column: options.TextColumn = None,
+    force: options.ForceFile = False,
+    config: options.Config = None,
+) -> None:
+    """Write suggested labels for an annotation tool.
+
+    What the tool exports after a person has corrected the labels is read by `halflabel train` as it is.
+
+    \b
+    halflabel export-to label-studio model pool.csv --out tasks.json
+    halflabel export-to doccano model pool.csv --out suggestions.jsonl
+    """
+    if tool not in TOOLS:
+        raise BadInput(f"the tool '{tool}' is not known; use one of {', '.join(TOOLS)}")
+    if not out.absolute().parent.is_dir():
+        raise BadInput(f"there is no folder {out.parent}; make it first, or choose another --out")
+    if out.is_dir() or (out.exists() and not force):
+        raise BadInput(f"{out} exists already; choose another --out{'' if out.is_dir() else ', or give --force'}")
+    from itertools import chain
+
+    from halflabel.data.export import exported
+    from halflabel.data.files import expanded
+
+    texts = chain.from_iterable([texts_of(one, text_column) for one in expanded(file)])
+    from halflabel.commands.model import open_model
+
+    fitted = open_model(model, None)
+    rule = rule_of(fitted, decision)
+    count = 0
+    with exported(out, tool, fitted.classes.names) as write:
+        for chunk in chunks(texts):
+            write(rows(fitted, chunk, rule, everything=False))
+            count += len(chunk)
+    console.say(f"{count:,} texts with suggested labels are in {out}")
