@@ -78,7 +78,9 @@ class Method:
         """The plan as far as the method can follow it: a bag has no vectors to freeze, a closed form no steps."""
         if self.closed:
             plan = replace(plan, frozen=True, epochs=0, warmup=0)
-        return replace(plan, frozen=False) if self.words else plan
+        if self.words and plan.frozen:
+            plan = replace(plan, frozen=False, token_drop=0.0)
+        return plan
 
     def __call__(self, shape: Shape, **settings: Any) -> SelfTraining:
         self.check(settings)
