@@ -51,9 +51,10 @@ class TestOneLabel:
     def test_labels_keep_their_meaning_in_any_order(self, method: str, tiny_encoder: str) -> None:
         texts, labels = tiny_texts(8)
         renamed = {"food": "z last", "money": "a first", "sport": "m middle"}
-        clf = classifier(method, "frozen", tiny_encoder, warmup=150).fit(texts, [renamed[name] for name in labels])
+        labels = [renamed[name] for name in labels]
+        clf = classifier(method, "frozen", tiny_encoder, warmup=150, token_drop=0.0).fit(texts, labels)
         assert clf.classes_.tolist() == ["a first", "m middle", "z last"]
-        assert clf.score(texts, [renamed[name] for name in labels]) > 0.6
+        assert clf.score(texts, labels) > 0.6
 
     def test_fewer_texts_than_a_batch(self, method: str, plan: str, tiny_encoder: str) -> None:
         clf = classifier(method, plan, tiny_encoder).fit(["goal match", "bread soup"], [1, 0], unlabelled=["team win"])

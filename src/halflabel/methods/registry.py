@@ -84,7 +84,9 @@ class Method:
             raise BadInput(f"frozen_layers={plan.frozen_layers} cannot be followed: {reason}; leave it out.")
         if self.closed:
             plan = replace(plan, frozen=True, epochs=0, warmup=0)
-        return replace(plan, frozen=False) if self.words else plan
+        if self.words and plan.frozen:
+            plan = replace(plan, frozen=False, token_drop=0.0)
+        return plan
 
     def __call__(self, shape: Shape, **settings: Any) -> SelfTraining:
         self.check(settings)
