@@ -250,3 +250,9 @@ def test_compile_without_a_compiler_says_so(tiny_encoder: str, monkeypatch: pyte
     monkeypatch.setattr(room.shutil, "which", lambda name: None)
     with pytest.raises(BadInput, match="compiler"):
         encode(load_encoder(tiny_encoder), ["goal"], backend="compile")
+
+
+def test_kept_vectors_do_not_depend_on_the_size_of_their_job(tiny_encoder: str) -> None:
+    encoder = load_encoder(tiny_encoder)
+    many = encode(encoder, ["goal match win"] * (room.SMALL + 1), alike=True)
+    assert np.allclose(encode(encoder, ["goal match win"], alike=True)[0], many[0], atol=1e-3)

@@ -34,11 +34,14 @@ Forward = Callable[[Tensor, Tensor], Tensor]
 
 
 def encode(encoder: Encoder | Bag, texts: Sequence[str], progress: Progress | None = None, *,
-           backend: Backend = "torch", dtype: torch.dtype | None = None) -> np.ndarray:
-    """Vectors of texts, (N, H) float32; `dtype` forbids the choice between bf16 and fp32."""
+           backend: Backend = "torch", dtype: torch.dtype | None = None, alike: bool = False) -> np.ndarray:
+    """Vectors of texts, (N, H) float32; `dtype` forbids the choice between bf16 and fp32.
+
+    A few texts are encoded in fp32, unless they are to be `alike`, whatever their number.
+    """
     if isinstance(encoder, Bag):
         return _count(encoder, windows(encoder.tokens, texts), len(texts), progress)
-    return _encode(encoder, windows(encoder.tokens, texts), len(texts), progress, backend, dtype)
+    return _encode(encoder, windows(encoder.tokens, texts), len(texts), progress, backend, dtype, alike=alike)
 
 
 def encode_tokens(encoder: Encoder | Bag, tokens: list[np.ndarray]) -> np.ndarray:
@@ -69,14 +72,15 @@ def _count(bag: Bag, found: Iterable[Window], total: int, progress: Progress | N
 
 
 def _encode(encoder: Encoder, found: Iterable[Window], total: int, progress: Progress | None,
-            backend: Backend, dtype: torch.dtype | None) -> np.ndarray:
+            backend: Backend, dtype: torch.dtype | None, *, alike: bool = False) -> np.ndarray:
     vectors = np.empty((total, encoder.width), dtype=np.float32)
     device = next(encoder.parameters()).device
     gpu = device.type != "cpu"
     workers = 1 if gpu or backend == "compile" else crew(torch.get_num_threads(), total)
     found = iter(found)
     first = next(found, (0, []))
-    forward = compiled(encoder, dtype) if backend == "compile" else chosen(encoder, first[1], total, dtype)
+    few = total < SMALL and not alike
+    forward = compiled(encoder, dtype) if backend == "compile" else chosen(encoder, first[1], dtype, few=few)
 
     def work(batch: Batch) -> None:
         ids, mask = torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.mask).to(device)
@@ -100,10 +104,10 @@ def threads_for(workers: int) -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-def chosen(encoder: Encoder, tokens: list[np.ndarray], total: int, dtype: torch.dtype | None) -> Forward:
+def chosen(encoder: Encoder, tokens: list[np.ndarray], dtype: torch.dtype | None, *, few: bool) -> Forward:
     """The encoder to use: in bf16 for a job that is worth it, if the processor has it and these texts allow it."""
     exact = for_inference(encoder, torch.float32)
-    if dtype is not None or total < SMALL or not bf16_products(next(encoder.parameters()).device):
+    if dtype is not None or few or not bf16_products(next(encoder.parameters()).device):
         return exact if dtype in (None, torch.float32) else for_inference(encoder, dtype)
     half = for_inference(encoder, torch.bfloat16)
     if half not in _CHECKED:

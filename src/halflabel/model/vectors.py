@@ -42,8 +42,8 @@ class VectorStore:
         def found(part: Sequence[str]) -> Sequence[np.ndarray]:
             if not (key := getattr(part, "key", "")):
                 return self._known(part, progress)  # type: ignore[return-value]
-            return Vectors(shards(self.folder / key, part, lambda some: table(encode(self.encoder, some)), SHARD,
-                                  progress))
+            return Vectors(shards(self.folder / key, part, lambda some: table(encode(self.encoder, some, alike=True)),
+                                  SHARD, progress))
 
         return mapped(texts, found)
 
@@ -55,7 +55,7 @@ class VectorStore:
         for start in range(0, len(missing), SHARD):
             part = missing[start : start + SHARD]
             tick = (lambda done, _, at=start: progress(at + done, len(missing))) if progress else None
-            vectors = encode(self.encoder, [text for _, text in part], tick)
+            vectors = encode(self.encoder, [text for _, text in part], tick, alike=True)
             self._write([key for key, _ in part], vectors)
             known.update(zip([key for key, _ in part], vectors, strict=True))
         return np.stack([known[key] for key in keys]) if keys else np.empty((0, self.encoder.width), np.float32)
