@@ -26,8 +26,7 @@ POOL = tiny_texts(12, seed=1)[0]
 def texts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Texts:
     monkeypatch.setattr(stored.shards, "__defaults__", (8, None))
     monkeypatch.setattr("halflabel.model.vectors.SHARD", 8)
-    # one text at a time, and no other type for a few: the last bits of a vector depend on who is encoded beside it
-    monkeypatch.setattr("halflabel.model.encode.SMALL", 1)
+    # one text at a time: the last bits of a vector depend on who is encoded beside it
     monkeypatch.setattr("halflabel.model.encode.TOKENS", 1)
     (tmp_path / "pool.txt").write_text("\n".join(POOL))
     found = open_pool([tmp_path / "pool.txt"])[0].texts
@@ -51,11 +50,11 @@ def test_vectors_are_computed_once_and_a_kill_costs_one_shard(texts: Texts, tiny
     encoder = load_encoder(tiny_encoder)
     calls: list[int] = []
 
-    def counted(encoder: object, some: list[str], progress: object = None) -> np.ndarray:
+    def counted(encoder: object, some: list[str], progress: object = None, *, alike: bool) -> np.ndarray:
         calls.append(len(some))
         if len(calls) == 3:
             raise KeyboardInterrupt
-        return encode(encoder, some)  # type: ignore[arg-type]
+        return encode(encoder, some, alike=alike)  # type: ignore[arg-type]
 
     monkeypatch.setattr("halflabel.model.vectors.encode", counted)
     with pytest.raises(KeyboardInterrupt):
