@@ -18,7 +18,7 @@ import torch
 from halflabel import TextClassifier
 from halflabel.data.augment import WordEdits
 from halflabel.types import Corpus
-from protocol import SETS, Results, draw, load
+from protocol import SETS, Results, draw, load, setting
 
 METHODS = ("bdd-s", "am-s", "bdd-f", "am-f")
 
@@ -38,7 +38,7 @@ def main() -> None:
                         key = {"set": name, "plan": plan, "per_class": per_class, "seed": seed, "method": method,
                                "unlabelled": options.unlabelled}
                         if not results.has(**key):
-                            line = run(train, test, views, key, options.set)
+                            line = run(train, test, views, key, dict(options.set))
                             results.add(**key, **line)
                             print(key, round(line["accuracy"], 4), round(line["seconds"], 1), flush=True)
 
@@ -70,11 +70,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--unlabelled", type=int, default=4000)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=NUMBER",
-                        type=lambda pair: (pair.split("=")[0], float(pair.split("=")[1])))
-    options = parser.parse_args()
-    options.set = {key: int(value) if value == int(value) else value for key, value in options.set}
-    return options
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=NUMBER", type=setting)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

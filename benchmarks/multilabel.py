@@ -21,7 +21,7 @@ from halflabel import TextClassifier
 from halflabel.data.labels import Classes
 from halflabel.decision import Decision
 from halflabel.ranking import multi_label
-from protocol import Draw, Results, draw_any, load
+from protocol import Draw, Results, draw_any, load, setting
 from rivals_several import RIVALS
 
 SETS = {"arxiv54": (200, 20_000), "pubmed_mesh23": (100, 5_000), "goemotions": (500, 20_000)}  # labelled, unlabelled
@@ -48,7 +48,7 @@ def main() -> None:
                        "n": len(measured)}
                 if results.has(**key):
                     continue
-                line = figures(run(method, draw, y, measured.texts, seed, options.set), y, truth)
+                line = figures(run(method, draw, y, measured.texts, seed, dict(options.set)), y, truth)
                 results.add(**key, **line)
                 print(key, {rule: round(line[rule]["micro_f1"], 3) for rule in DECISIONS}, flush=True)
 
@@ -105,11 +105,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=None, help="test texts, all when not given")
     parser.add_argument("--unlabelled", type=int, default=0, help="pool, the set's own when not given")
     parser.add_argument("--threads", type=int, default=0)
-    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=NUMBER",
-                        type=lambda pair: (pair.split("=")[0], float(pair.split("=")[1])))
-    options = parser.parse_args()
-    options.set = {key: int(value) if value == int(value) else value for key, value in options.set}
-    return options
+    parser.add_argument("--set", nargs="*", default=[], metavar="KEY=NUMBER", type=setting)
+    return parser.parse_args()
 
 
 if __name__ == "__main__":

@@ -83,6 +83,13 @@ class Results:
             file.write(json.dumps(line | {"machine": machine()}) + "\n")
 
 
+def setting(pair: str) -> tuple[str, float]:
+    """KEY=NUMBER of a command line; a whole number stays one."""
+    key, _, number = pair.partition("=")
+    value = float(number)
+    return key, int(value) if value == int(value) else value
+
+
 def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     import sklearn
