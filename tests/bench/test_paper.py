@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
 
 import pytest
@@ -15,6 +16,7 @@ from halflabel.bench.paper import (
     TABLES,
     TASKS,
     Published,
+    cell_of,
     facts,
     published,
     scores,
@@ -143,20 +145,28 @@ def test_statistics_of_the_corpora() -> None:
     assert Published(1, "yelp", "", 0, 0, "test", 50000.0) in published(1)
     for name, one in statistics().items():  # what the largest run of each table draws is there
         runs = [run for number in range(2, 9) for run in table_runs(number, [0]) if run.set == name]
-        assert max(run.labelled + run.unlabelled for run in runs) + one.dev <= one.train
+        assert max(cell_of(run).labelled + run.unlabelled for run in runs) + one.dev <= one.train
+
+
+@pytest.mark.parametrize("number", range(2, 9))
+def test_runs_find_their_published_numbers(number: int) -> None:
+    runs = table_runs(number, [0])
+    assert {cell_of(run) for run in runs} == {one.cell for one in published(number)}
+    assert cell_of(replace(runs[0], set="mine")) is None
 
 
 def test_runs_are_the_grid_of_the_table() -> None:
     runs = table_runs(2, [0, 1, 2, 3, 4])
     assert len(runs) == len(set(runs)) == 3 * 3 * 11 * 5
-    assert {(run.plan, run.protocol, run.per_class, run.encoder) for run in runs} == {("paper", "dev", False, None)}
+    assert {(run.plan, run.protocol, run.per_class, run.encoder) for run in runs} == {("paper", "dev", True, None)}
     assert {(run.set, run.labelled, run.unlabelled) for run in runs} == {
-        (name, labelled, 40000 if name == "yahoo" else 20000)
-        for name in ("ag_news", "yelp", "yahoo") for labelled in (100, 1000, 10000)}
+        (name, labelled // classes, 40000 if name == "yahoo" else 20000)
+        for name, classes in (("ag_news", 4), ("yelp", 5), ("yahoo", 10)) for labelled in (100, 1000, 10000)}
     assert len(table_runs(3, [0])) == 3 * (4 * 10 - 1)
     assert not [run for run in table_runs(3, [0]) if run.method == "vampire" and run.unlabelled == 0]
     assert table_runs(4, [3]) == table_runs(5, [3]) and table_runs(6, [3]) == table_runs(7, [3])
-    assert {run.labelled for run in table_runs(4, [0]) if run.set == "aapd"} == {200, 2000, 20000}
+    assert {(run.labelled, run.per_class) for run in table_runs(4, [0]) if run.set == "aapd"} == {
+        (200, False), (2000, False), (20000, False)}
     assert len(table_runs(8, [0, 1])) == 3 * 5 * 2
 
 

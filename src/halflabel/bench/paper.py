@@ -54,6 +54,15 @@ class Table:
     ranks: Mapping[str, float]  # average ranks as printed; none for Tables 1 and 8
 
 
+class Cell(NamedTuple):
+    """What is measured: a method with so many labelled texts in all and so many unlabelled ones."""
+
+    set: str
+    method: str
+    labelled: int
+    unlabelled: int
+
+
 class Published(NamedTuple):
     """One printed number; the paper gives no deviations."""
 
@@ -65,6 +74,10 @@ class Published(NamedTuple):
     metric: str
     value: float
     deviation: float | None = None
+
+    @property
+    def cell(self) -> Cell:
+        return Cell(*self[1:5])
 
 
 class Statistics(NamedTuple):
@@ -106,12 +119,27 @@ def published(number: int) -> list[Published]:
 
 
 def table_runs(number: int, seeds: Sequence[int]) -> list[Run]:
-    """The runs of a table in its order, each once under each seed: BERT-base, the paper's schedule, a dev set."""
+    """The runs of a table in its order, each once under each seed: BERT-base, the paper's schedule, a dev set.
+
+    Where a text has one label, the labelled texts are as many of each class; `cell_of` counts them in all.
+    """
     if number == 1:
         raise BadInput("Table 1 describes the corpora and has no runs; choose one of 2 to 8")
-    cells = dict.fromkeys((cell.set, cell.method, cell.labelled, cell.unlabelled) for cell in published(number))
-    return [Run(name, method, "paper", labelled, False, unlabelled, seed, "dev", settings(name, method))
-            for name, method, labelled, unlabelled in cells for seed in seeds]
+    cells = dict.fromkeys(cell.cell for cell in published(number))
+    return [Run(one.set, one.method, "paper", one.labelled // per_class(one.set), per_class(one.set) > 1,
+                one.unlabelled, seed, "dev", settings(one.set, one.method)) for one in cells for seed in seeds]
+
+
+def cell_of(run: Run) -> Cell | None:
+    """Where a run stands in the paper's tables; nowhere if the paper does not have its corpus."""
+    if run.set not in TASKS:
+        return None
+    return Cell(run.set, run.method, run.labelled * (per_class(run.set) if run.per_class else 1), run.unlabelled)
+
+
+def per_class(name: str) -> int:
+    """Classes among which the labelled texts of a corpus are drawn evenly; 1 if it is not parted by classes."""
+    return statistics()[name].classes if TASKS[name] == "multi-class" else 1
 
 
 def settings(name: str, method: str) -> tuple[tuple[str, float], ...]:
