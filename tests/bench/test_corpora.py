@@ -110,7 +110,7 @@ class TestClassCsv:
         ('"3","a","b"\n"5","a","b"\n', ["line 2", "'5' is no class index from 1 to 4"]),
         ('"3","a","b"\nx,"a","b"\n', ["line 2", "'x' is no class index"]),
         ('"3","a\nb","c"\n"4","a","cut he', ["line 3", "may be cut", "unpack it again"]),
-        ('"3","a","caf\xe9"\n'.encode("latin-1"), ["line 1", "not UTF-8"]),
+        ('"3","a","\xe9t\xe9"\n'.encode("latin-1"), ["line 1", "not UTF-8"]),
         ("", ["train.csv is empty"]),
         ("World,a,b\nSports,c,d\n", ["train.csv", "none of the columns 'World', 'a', 'b'"]),
     ])
@@ -239,3 +239,12 @@ def test_files_with_a_header_of_the_users_are_read_as_such(tmp_path: Path) -> No
     assert parts.train.texts == ["red nose"] and parts.test.labels == ["Sports"]
     (tmp_path / "test.csv").rename(tmp_path / "test.txt.csv")
     assert load("ag_news", tmp_path).test.texts == ["blue"]
+
+
+def test_the_cache_command_knows_the_store(tmp_path: Path) -> None:
+    from halflabel.commands.cache import KINDS
+    from halflabel.disk import cache_folder
+
+    load("yelp", tables(tmp_path / "yelp", YELP, YELP + YELP))
+    assert len(list((cache_folder() / "corpora").glob("*/texts.arrow"))) == 2 and "corpora" in KINDS
+    assert [entry.name for entry in cache_folder().iterdir()] == ["corpora"]

@@ -105,8 +105,11 @@ def test_bad_folders(tmp_path: Path, files: dict[str, str], words: str) -> None:
     assert words in str(error.value)
 
 
-def test_a_path_that_is_not_there_and_a_mapping_without_parts(tmp_path: Path) -> None:
+def test_what_has_no_parts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="does not exist; check the path"):
         load("mine", tmp_path / "nowhere")
+    (tmp_path / "few.csv").write_text("text,label\na,x\nb,y\n")
+    with pytest.raises(BadInput, match="has 2 texts, too few to hold some out"):
+        load("mine", tmp_path / "few.csv")
     with pytest.raises(BadInput, match="the mapping has no part named train \\(it has none\\)"):
         load("mine", {})

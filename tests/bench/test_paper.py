@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 from decimal import ROUND_HALF_UP, Decimal
+from pathlib import Path
 
 import pytest
 
@@ -210,3 +212,11 @@ def test_tables_without_runs_are_refused() -> None:
         table_runs(1, [0])
     with pytest.raises(BadInput, match="no Table 9; choose one of 1 to 8"):
         table_runs(9, [0])
+
+
+def test_the_documentation_counts_the_runs() -> None:
+    text = (Path(__file__).parent.parent.parent / "docs" / "paper.md").read_text(encoding="utf-8")
+    section = text.partition("## The tables")[2].partition("### What is set where")[0]
+    counted = {int(number): int(runs) for number, runs in re.findall(r"^\| (\d) \|.*\| (\d+) \|$", section, re.M)}
+    assert counted == {number: len(table_runs(number, range(5))) for number in range(2, 9)}
+    assert f"{len({run for number in counted for run in table_runs(number, range(5))}):,} runs" in section

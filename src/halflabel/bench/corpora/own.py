@@ -78,6 +78,9 @@ def held_out(whole: Corpus) -> Parts:
     """A part of the texts for testing where there is only one file."""
     one = {"labelled": 1, "per_class": None} if whole.task == "multi-label" else {"labelled": None, "per_class": 1}
     split = draw(whole, **one, unlabelled=None, test=HELD, seed=SEED)  # type: ignore[arg-type]
+    if not len(split.test):
+        raise BadInput(f"{whole.source} has {len(whole):,} texts, too few to hold some out for testing; give train and "
+                       "test files in a folder")
     rest = replace(split.unlabelled, labels=split.truth)
     said = f"{whole.source} is one file: {len(split.test):,} of its texts are held out for testing, always the same"
     return Parts(split.labelled + rest, None, split.test, (said,))
