@@ -138,8 +138,8 @@ def cell_of(run: Run) -> Cell | None:
 
 
 def per_class(name: str) -> int:
-    """Classes among which the labelled texts of a corpus are drawn evenly; 1 if it is not parted by classes."""
-    return statistics()[name].classes if TASKS[name] == "multi-class" else 1
+    """Classes of a corpus of the paper among which labelled texts are drawn evenly; 1 for any other corpus."""
+    return statistics()[name].classes if TASKS.get(name) == "multi-class" else 1
 
 
 def settings(name: str, method: str) -> tuple[tuple[str, float], ...]:
