@@ -78,6 +78,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def chosen_settings(self, task: Task) -> Settings:
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
         method = find(self.method or DEFAULT_METHODS[task])
+        if task == "multi-label" and method.twin:
+            method = find(method.twin)
         if method.task != task:
             fitting = ", ".join(sorted(other.name for other in METHODS.values() if other.task == task))
             raise WrongTask(f"the labels are {KINDS[task]}, but the method {method.name} is for {KINDS[method.task]}; "
