@@ -96,4 +96,5 @@ def about_unseen(names: list[Label], corpus: Corpus) -> list[str]:
         return []
     listed = ", ".join(map(str, names[:NAMED])) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
     were, count = ("was", "counts") if len(names) == 1 else ("were", "count")
-    return [f"{len(names)} of the labels in {corpus.source} {were} not seen in training and {count} as missed: {listed}"]
+    return [f"{len(names)} of the labels in {corpus.source} {were} not seen in training and {count} as missed: "
+            f"{listed}"]
