@@ -54,9 +54,6 @@ def make_optimizer(objective: Objective, plan: Plan, turn: Turn) -> torch.optim.
     """AdamW with a rate each for encoder and classifier, Sec. IV-A."""
     own = {id(p) for p in objective.network.encoder.parameters()}
     learning = [p for name, p in objective.named_parameters() if p.requires_grad and name.startswith(turn.learns)]
-    groups = []
-    for rate, parameters in ((plan.head_rate, [p for p in learning if id(p) not in own]),
-                             (plan.encoder_rate, [p for p in learning if id(p) in own])):
-        if parameters:
-            groups.append({"params": parameters, "lr": turn.rate * rate, "peak": turn.rate * rate})
+    groups = [{"params": [p for p in learning if (id(p) in own) == inside], "lr": rate, "peak": rate}
+              for inside, rate in ((False, turn.rate * plan.head_rate), (True, turn.rate * plan.encoder_rate))]
     return torch.optim.AdamW(groups, eps=1e-6, weight_decay=plan.weight_decay, fused=True)
