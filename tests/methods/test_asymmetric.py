@@ -6,6 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from halflabel import TextClassifier
+from halflabel.commands.texts import Texts
+from halflabel.commands.train import check_wants_views
 from halflabel.equations import cap_counts, cap_labels
 from halflabel.methods import find
 from halflabel.model.network import Frozen
@@ -16,7 +19,7 @@ from halflabel.plans import plan_named
 from halflabel.train.checkpoint import Memory
 from halflabel.train.loop import Run
 from halflabel.train.objective import Draw, Objective, Problem
-from halflabel.types import Shape
+from halflabel.types import BadInput, Corpus, Shape
 
 SHAPE = Shape(labels=4, width=6, labelled=10, unlabelled=21)
 Y = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]]).repeat(2, 1)
@@ -162,4 +165,8 @@ def test_what_is_left_open_has_no_part_in_the_loss() -> None:
 
 def test_strong_views_are_asked_for() -> None:
     assert not find("cap")(SHAPE).strong_views and find("cap")(SHAPE, views="strong").strong_views
-    assert not find("asl")(SHAPE).uses_pool and find("cap").plans["paper"]["ema"] == 0.9997
+    texts = Texts(Corpus([], []), Corpus(["a"], [None]), None, None, [])
+    with pytest.raises(BadInput, match="cap uses no strong views; set views=strong, or leave out --views"):
+        check_wants_views(TextClassifier("cap", plan="frozen").chosen_settings("multi-label"), texts)
+    strong = TextClassifier("cap", plan="frozen", settings={"views": "strong"}).chosen_settings("multi-label")
+    assert check_wants_views(strong, texts) is None
