@@ -36,8 +36,9 @@ class Run:
         return hashlib.blake2b(content, digest_size=8).hexdigest()
 
     def to_json(self) -> dict[str, Any]:
-        """The fields; settings as an object, so that their order does not matter."""
-        return asdict(self) | {"settings": dict(self.settings)}
+        """The fields; settings as an object with 1 for 1.0, so that neither order nor spelling matters."""
+        whole = {name: int(value) if value == value // 1 else value for name, value in self.settings}
+        return asdict(self) | {"settings": whole}
 
     @classmethod
     def from_json(cls, given: Mapping[str, Any]) -> Run:
