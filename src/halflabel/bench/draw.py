@@ -56,7 +56,7 @@ def check_enough(found: Draw, train: Corpus, *, per_class: int, unlabelled: int,
         counts = {label: found.labelled.labels.count(label) for label in dict.fromkeys(train.labels)}
         for label, count in counts.items():
             if count < per_class:
-                raise BadInput(f"{train.source} has {count} texts of {label!r}, not {per_class}; ask for fewer labelled")
+                raise BadInput(f"{train.source} has {count} texts of {label!r}, not {per_class}; ask for fewer")
     if len(found.pool) < unlabelled or len(found.rest) < dev:
         left = len(found.pool) + len(found.rest)
         asked = f"{unlabelled:,} unlabelled" + (f" and {dev:,} dev texts" if dev else " texts")

@@ -42,7 +42,7 @@ def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: fl
     result = {
         "format": FORMAT, "run": run.to_json(), "task": parts.test.task, "labels": len(classes),
         **measured(clf.model_, classes, found.test),
-        "pseudo": last(log, "pseudo_accuracy", "pseudo_f1"), "dlav_training": last(log, "dlav"), "dev": last(log, "dev"),
+        "pseudo": last(log, "pseudo_accuracy", "pseudo_f1"), "dev": last(log, "dev"),
         "texts": {"labelled": len(found.draw.labelled), "unlabelled": len(found.draw.pool),
                   "dev": len(found.dev or ()), "test": len(found.test)},
         "split": {"train": fingerprint(found.draw.labelled, found.draw.pool),

@@ -8,14 +8,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from halflabel.bench.ablation import resolve, without_pool
+from halflabel.bench.ablation import FAMILIES, resolve, without_pool
 from halflabel.bench.runs import Run, checked
 from halflabel.bench.sets import OURS, dev_size, parts_of
 from halflabel.types import BadInput, Task
 
 POOL = 20_000  # unlabelled texts, at most, where a grid does not say
 OWN = ("bdd-s", "bdd-f", "am-s", "am-f", "bdd-ml", "am-ml")  # the paper's methods
-ABLATIONS = tuple(f"{full} -{part}" for full in ("bdd-s", "bdd-f", "bdd-ml") for part in ("regularization", "unlabelled"))
+ABLATIONS = tuple(f"{full} {part}" for full in FAMILIES for part in ("-regularization", "-unlabelled"))
 PAPER = (*OWN, *ABLATIONS, "ce", "bce")  # with these, every claim of the paper can be looked at
 GROUPS = ("all", "paper")
 
@@ -42,11 +42,11 @@ class Grid:
             raise BadInput(f"a grid has no field '{unknown[0]}'; it has {', '.join(sorted(known))}")
         if missing := [name for name in ("sets", "methods", "labelled") if not given.get(name)]:
             raise BadInput(f"a grid needs {missing[0]}; it needs sets, methods and labelled")
-        lists = {name: tuple(str(one) for one in _listed(given[name]))
+        lists: dict[str, Any] = {name: tuple(str(one) for one in _listed(given[name]))
                  for name in ("sets", "methods", "labelled", "plans", "protocols") if name in given}
         rest = {name: given[name] for name in ("unlabelled", "encoder") if name in given}
-        seeds = {"seeds": tuple(_listed(given["seeds"]))} if "seeds" in given else {}
-        return cls(**lists, **rest, **seeds, settings=tuple(sorted(dict(given.get("settings") or {}).items())))
+        lists |= {"seeds": tuple(_listed(given["seeds"]))} if "seeds" in given else {}
+        return cls(**lists, **rest, settings=tuple(sorted(dict(given.get("settings") or {}).items())))
 
 
 def _listed(value: Any) -> Sequence[Any]:

@@ -37,7 +37,7 @@ def measured(model: Fitted, classes: Classes, test: Corpus) -> dict[str, Any]:
         chosen = {BEST: np.eye(len(classes), dtype=bool)[columns]}
         found = {BEST: multi_class(truth.argmax(axis=1), columns, classes.names)}
     first = next(iter(found))
-    return {"figures": {rule: {name: all_of[name] for name in KEPT if name in all_of} for rule, all_of in found.items()},
+    return {"figures": {rule: {name: said[name] for name in KEPT if name in said} for rule, said in found.items()},
             "per_label": {name: row["f1"] for name, row in found[first]["per_label"].items()},
             "collapse": collapse(chosen[first], truth), "angles": angle_report(f, truth, classes)}
 
@@ -72,5 +72,5 @@ def angle_report(f: np.ndarray, truth: np.ndarray, classes: Classes) -> dict[str
     edges = np.arange(0, 180 + BIN, BIN)
     return {"dlav": variance_difference(variance[there]), "bin": BIN, "labels": {
         str(classes.names[k]): {"mean": float(np.degrees(mean[k])), "deviation": float(np.degrees(variance[k] ** 0.5)),
-                                "counts": np.histogram(degrees[truth[:, k], k], edges)[0].tolist()}
+                                "counts": np.trim_zeros(np.histogram(degrees[truth[:, k], k], edges)[0], "b").tolist()}
         for k in frequent}}

@@ -1,4 +1,4 @@
-"""The corpora that runs are made on: the one inside the package, those of the paper, and any file or folder of texts."""
+"""The corpora that runs are made on: the one inside the package, those of the paper, and anything people have."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def drawn(run: Run, parts: Parts) -> Drawn:
     if run.per_class and parts.train.task == "multi-label":
         raise BadInput(f"{run.set}: texts have several labels, so labelled texts are counted in all, not per class")
     if not run.per_class and run.labelled > len(parts.train):
-        raise BadInput(f"{run.set} has {len(parts.train):,} training texts, not {run.labelled:,}; ask for fewer labelled")
+        raise BadInput(f"{run.set} has {len(parts.train):,} training texts, not {run.labelled:,}; ask for fewer")
     found = (draw if run.per_class else draw_any)(parts.train, run.labelled, run.unlabelled, run.seed)
     wanted = 0 if run.protocol == "none" else ours.get("dev_texts", dev_size(run.set, len(parts.train)))
     fresh = wanted if parts.dev is None else 0

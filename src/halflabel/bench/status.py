@@ -15,7 +15,7 @@ STATES = ("done", "running", "waiting", "failed", "unreadable")
 def status(queue: Queue, title: str) -> dict[str, Any]:
     """Counts of states, a row for each cell, what is running and how far, what failed and why, and the time left."""
     entries = list(queue)
-    states = {entry.folder.name: entry.state for entry in entries}
+    states: dict[str, str] = {entry.folder.name: entry.state for entry in entries}
     cells: dict[tuple[str, ...], list[Entry]] = {}
     for entry in entries:
         if entry.run is not None:

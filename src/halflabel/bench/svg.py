@@ -52,7 +52,7 @@ class Panel:
 
     def line(self, points: Points, colour: int, *, width: float = 2.0, faint: bool = False, dash: str = "") -> None:
         path = " ".join(f"{'L' if i else 'M'}{_p(*self.at(*point))}" for i, point in enumerate(points))
-        style = f' opacity="0.3"' if faint else ""
+        style = ' opacity="0.3"' if faint else ""
         style += f' stroke-dasharray="{dash}"' if dash else ""
         self.parts.append(f'<path d="{path}" fill="none" class="s{colour}" stroke-width="{width}" '
                           f'stroke-linejoin="round"{style}/>')
@@ -97,7 +97,8 @@ class Panel:
                          f'<text x="-6" y="{y + 3.5:.1f}" text-anchor="end" class="t">{escape(said)}</text>')
         for value, said in self.x_ticks if self.x_ticks is not None else [(v, f"{v:g}") for v in ticks(*self.x)]:
             x = self.at(value, self.y[0])[0]
-            found.append(f'<text x="{x:.1f}" y="{self.height + 15}" text-anchor="middle" class="t">{escape(said)}</text>')
+            found.append(f'<text x="{x:.1f}" y="{self.height + 15}" text-anchor="middle" class="t">'
+                         f"{escape(said)}</text>")
         found.append(f'<line x1="0" x2="{self.width}" y1="{self.height}" y2="{self.height}" class="axis"/>')
         if self.x_name:
             found.append(f'<text x="{self.width / 2}" y="{self.height + 31}" text-anchor="middle" class="t">'
@@ -117,8 +118,9 @@ def drawing(panels: Sequence[Panel], *, columns: int = 3, legend: Sequence[tuple
         room = 34 + 6.6 * len(name)
         if used and used + room > columns * cell_w:
             used, line = 0.0, line + 1
-        keys.append(f'<g transform="translate({used + 8:.0f},{12 + 18 * line})"><rect width="14" height="4" y="-2" rx="2" '
-                    f'class="f{colour}"/><text x="20" y="4" class="t">{escape(name)}</text></g>')
+        keys.append(f'<g transform="translate({used + 8:.0f},{12 + 18 * line})">'
+                    f'<rect width="14" height="4" y="-2" rx="2" class="f{colour}"/>'
+                    f'<text x="20" y="4" class="t">{escape(name)}</text></g>')
         used += room
     top = 18.0 * (line + 1) + 6 if legend else 0.0
     body = "".join(

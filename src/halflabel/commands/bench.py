@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -59,9 +59,9 @@ def paper(
         raise BadInput("give --table or --figure, one of them; --table 2 is the paper's first table of results")
     numbers = whole_numbers(seeds)
     found = table_runs(table, numbers) if table is not None else figure_runs(figure or 0, numbers)
-    changes = {name: value for name, value in (("plan", plan), ("encoder", encoder)) if value}
-    more = parse_settings(set or [])
-    found = [checked(replace(run, **changes, settings=tuple(sorted((dict(run.settings) | more).items()))))
+    more: dict[str, Any] = parse_settings(set or [])
+    found = [checked(replace(run, plan=plan or run.plan, encoder=encoder or run.encoder,
+                             settings=tuple(sorted((dict(run.settings) | more).items()))))
              for run in sorted(found, key=lambda run: run.seed)]
     title = f"Table {table}" if table is not None else f"Figure {figure}"
     if dry_run:

@@ -58,8 +58,9 @@ def go_on(out: Path | None, data: Path | None, how: Work) -> None:
     if how.retry and (count := forgive(queue)):
         console.hint(f"{count} failed runs are tried again")
     again = ["bench", "run", "--out", str(out), *(["--budget", how.budget] if how.budget else [])]
+    place = data or (Path(kept) if kept else None)
     with company(how.processes, again, out / "processes.log"), console.meter() as meter:
-        counts = work(queue, data or (Path(kept) if kept else None), Shown(meter, orphaned), budget=seconds_of(how.budget))
+        counts = work(queue, place, Shown(meter, orphaned), budget=seconds_of(how.budget))
         if counts.stopped:
             console.hint(f"stopped; {counts.done} of {counts.total} runs are done; go on with: "
                          f"{shlex.join(['halflabel', 'bench', 'run', '--out', str(out)])}")
@@ -123,8 +124,14 @@ def write(source: Path, *, json: bool) -> None:
     if json:
         console.say_json(found)
         return
-    if found["claims"]:
-        console.table(("claim", "where", "compared", "difference", "n", "p", "verdict"), found["claims"], numbers=0)
+    counts: dict[str, list[str]] = {}
+    for one in found["claims"]:
+        counts.setdefault(one["claim"], []).append(one["verdict"].partition(",")[0])
+    if counts:
+        kinds = ("holds", "higher", "lower", "contradicted")
+        console.table(("claim of the paper: comparisons in which it", *kinds),
+                      [(claim, *(said.count(kind) for kind in kinds)) for claim, said in counts.items()], numbers=4)
+        console.hint("holds and contradicted: p < 0.05 over the splits; higher and lower: not")
     console.say(f"the report is in {found['html']}")
 
 

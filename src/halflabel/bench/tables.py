@@ -1,0 +1,191 @@
+"""The tables of a report: ours beside the published, ranks, paired differences, protocols, time, provenance."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from statistics import mean, median
+
+from halflabel.bench.ablation import without_pool
+from halflabel.bench.claims import FORMS, score
+from halflabel.bench.document import Block as Part
+from halflabel.bench.document import Cell, Details, Heading, Table, Text
+from halflabel.bench.measure import BEST
+from halflabel.bench.ranks import Paired, average_ranks, paired
+from halflabel.bench.results import LOWER, Block, Cells, Column, Results, Row, by_unit, pairs, spread
+
+NAMES = {"micro_f1": "micro F1", "macro_f1": "macro F1", "ranking_loss": "ranking loss ↓",
+         "lrap": "LRAP"}
+Published = dict[tuple[str, str, int, int, str], float]  # by set, method, labelled, unlabelled, metric
+
+
+def published_for(results: Results) -> Published:
+    """What the paper printed for the tables that a queue is for."""
+    from halflabel.bench.paper import published
+
+    return {(one.set, one.method, one.labelled, one.unlabelled, one.metric): one.value
+            for number in results.about.get("tables", []) for one in published(number)}
+
+
+def compared(cells: Cells) -> list[Column]:
+    """Columns that methods are compared on; those with labels for all texts are a reference, not a contest."""
+    return [column for column in cells if column.unlabelled] or list(cells)
+
+
+def result_tables(block: Block, cells: Cells, said: Published) -> Iterator[Part]:
+    """Methods by average rank: a table for each measure, or one with all of them where there is one column of texts."""
+    columns = compared(cells)
+    if len(columns) == 1:
+        yield Heading(columns[0].title, 3)
+        yield result_table(cells, [(columns[0], measure, measure_title(*measure)) for measure in block.measures], said)
+        return
+    for measure in block.measures:
+        yield Heading(measure_title(*measure), 3)
+        yield result_table(cells, [(column, measure, column.title) for column in columns], said)
+
+
+def result_table(cells: Cells, shown: Sequence[tuple[Column, tuple[str, str], str]], said: Published) -> Table:
+    """Methods against what is shown: a column of texts and a measure each, under a name."""
+    ranks = ranks_of(cells, shown)
+    names = list(dict.fromkeys(name for column, _, _ in shown for name in cells[column]))
+    names.sort(key=lambda name: (" -" in name, ranks.get(name, 0.0), name))
+    return Table(["method", "average rank", *(title for _, _, title in shown)],
+                 [[f"`{name}`", f"{ranks[name]:.1f}" if name in ranks else "",
+                   *(cell_of(column, name, cells, measure, said) for column, measure, _ in shown)] for name in names])
+
+
+def measure_title(metric: str, rule: str) -> str:
+    return f"{NAMES[metric]}, {rule}" if rule != BEST and metric.endswith("f1") else NAMES[metric]
+
+
+def ranks_of(cells: Cells, shown: Sequence[tuple[Column, tuple[str, str], str]]) -> dict[str, float]:
+    """Average ranks over the columns of a table; ablations take no part."""
+    scores: dict[str, dict[str, float]] = {}
+    for column, measure, title in shown:
+        for name, rows in cells[column].items():
+            if " -" not in name:
+                scores.setdefault(name, {})[title] = mean(row.figure(*measure) for row in rows)
+    return average_ranks(scores, {title for _, (metric, _), title in shown if metric in LOWER})
+
+
+def cell_of(column: Column, name: str, cells: Cells, measure: tuple[str, str], said: Published) -> Cell:
+    """Mean ± deviation (n) with what the paper says below, and how many runs collapsed: they are in the mean."""
+    unlabelled = 0 if without_pool(name) else column.unlabelled
+    printed = said.get((column.set, name, column.labelled, unlabelled, measure[0]))
+    below = [f"paper {printed:.3f}"] if printed is not None else []
+    rows = cells[column].get(name, [])
+    if not rows:
+        return Cell("not run", "; ".join(below))
+    means = {other: mean(row.figure(*measure) for row in some) for other, some in cells[column].items()}
+    best = (min if measure[0] in LOWER else max)(means.values())
+    if fallen := sum(row.collapsed for row in rows):
+        below.append(f"{fallen} collapsed")
+    return Cell(spread([row.figure(*measure) for row in rows]), "; ".join(below), strong=means[name] == best,
+                link=anchor(rows), mark="warn" if fallen else "")
+
+
+def anchor(rows: Sequence[Row]) -> str:
+    """Where the runs behind a number are listed."""
+    return f"runs-{rows[0].run.key}"
+
+
+def p_value(test: Paired) -> str:
+    return f"{test.p:.3f}" if test.n > 1 else "-"
+
+
+def interval(test: Paired, digits: int = 3) -> str:
+    """The 95 % interval of a difference."""
+    return f"{signed(test.low, digits)} to {signed(test.high, digits)}" if test.n > 1 else "-"
+
+
+def signed(value: float, digits: int = 3) -> str:
+    """A difference with its sign."""
+    return f"{value:+.{digits}f}".replace("-", "\N{MINUS SIGN}")
+
+
+def paired_differences(block: Block, cells: Cells) -> Iterator[Part]:
+    """The paper's own methods against every other, over the same splits."""
+    metric, rule = block.measures[0]
+    value, columns = score(metric, rule), compared(cells)
+    names = dict.fromkeys(name for column in columns for name in cells[column])
+    rows = []
+    for own in (name for name in FORMS.values() if name in names):
+        mine = by_unit(cells, own, value, columns)
+        for other in (name for name in names if name != own):
+            both = pairs(mine, by_unit(cells, other, value, columns))
+            if both:
+                test = paired([x for x, _ in both.values()], [y for _, y in both.values()])
+                wins = sum(x > y for x, y in both.values())
+                rows.append([f"`{own}`", f"`{other}`", signed(test.difference), interval(test), f"{wins} of {test.n}",
+                             p_value(test)])
+    if rows:
+        yield Heading(block.title, 3)
+        yield Table(["method", "against", "difference", "95 % interval", "higher in", "p"], rows, words=2)
+
+
+def protocols(results: Results) -> Iterator[Part]:
+    """Cells that ran with a dev set and without one, side by side."""
+    blocks, rows = results.blocks, []
+    for block, cells in blocks.items():
+        other = blocks.get(block._replace(protocol="dev"))
+        if block.protocol != "none" or other is None:
+            continue
+        metric, rule = block.measures[0]
+        for column in (one for one in cells if one in other):
+            for name in (one for one in cells[column] if one in other[column]):
+                one, two = ({row.run.seed: row.figure(metric, rule) for row in side[column][name]}
+                            for side in (cells, other))
+                seeds = sorted(one.keys() & two.keys())
+                if seeds:
+                    test = paired([two[seed] for seed in seeds], [one[seed] for seed in seeds])
+                    rows.append([f"`{name}`", f"{column.title}, {block.plan}", spread([one[seed] for seed in seeds]),
+                                 spread([two[seed] for seed in seeds]), signed(test.difference), p_value(test)])
+    if rows:
+        yield Heading("With a dev set and without", id="protocols")
+        yield Text("The same draws under both protocols, micro F1. With a dev set the epoch with the best score on the "
+                   "dev texts is kept, as in the papers; those are labels that the method without one does not have.")
+        yield Table(["method", "where", "no dev set", "dev set", "difference", "p"], rows, words=2)
+
+
+def time_and_memory(results: Results) -> Iterator[Part]:
+    """Medians by plan and method."""
+    groups: dict[tuple[str, str], list[Row]] = {}
+    for row in results.rows:
+        groups.setdefault((row.run.plan, row.run.method), []).append(row)
+    rows = [[plan, f"`{method}`", f"{median(row.result['seconds'] for row in some):.1f}",
+             f"{median(row.result['cpu_seconds'] for row in some):.1f}",
+             f"{max(row.result['megabytes'] for row in some):,.0f}", str(len(some))]
+            for (plan, method), some in sorted(groups.items())]
+    yield Heading("Time and memory", id="time")
+    yield Text("Training alone, as medians over runs; seconds by the clock, which hold whatever else the machine did, "
+               "by the processor. Frozen vectors are computed once and kept: the first run that needs them pays for "
+               "them. Memory is the largest of the whole process during any run.")
+    yield Table(["plan", "method", "seconds", "processor seconds", "peak MB", "runs"], rows, words=2)
+
+
+def provenance(results: Results) -> Iterator[Part]:
+    """Every run behind every number."""
+    machines = list(dict.fromkeys(tuple(sorted((name, str(value)) for name, value in row.result["machine"].items()))
+                                  for row in results.rows))
+    yield Heading("Where each number comes from", id="provenance")
+    yield Text("Every mean above leads here. A run is named by the hash of its settings (`runs/KEY` in the queue's "
+               "folder); the split is a hash of the labelled and unlabelled texts in order.")
+    yield Table(["machine", "what it is"], [[letter(i), ", ".join(f"{name} {value}" for name, value in one)]
+                                            for i, one in enumerate(machines)], words=2)
+    for block, cells in results.blocks.items():
+        metric, rule = block.measures[0]
+        yield Heading(block.title, 3)
+        for column, some in cells.items():
+            for name, rows in some.items():
+                lines = [[f"`{row.run.key}`", str(row.run.seed), f"{row.figure(metric, rule):.4f}",
+                          f"{row.result['seconds']:.1f}", f"`{row.result['split']['train'][:12]}`",
+                          letter(machines.index(tuple(sorted((key, str(value))
+                                                             for key, value in row.result["machine"].items())))),
+                          row.result["machine"]["halflabel"], row.result["finished"][:16].replace("T", " "),
+                          "; ".join([*(["collapsed"] if row.collapsed else []), *row.result["notices"]]) or "-"]
+                         for row in rows]
+                head = ["run", "seed", "micro F1", "seconds", "split", "machine", "halflabel", "finished", "notices"]
+                yield Details(f"{name}, {column.title}", [Table(head, lines)], id=anchor(rows))
+
+
+def letter(i: int) -> str:
+    return chr(ord("A") + i) if i < 26 else f"M{i}"
