@@ -90,3 +90,11 @@ def test_state_and_report() -> None:
     assert part.report(head)["nuclear_norm"] == pytest.approx(np.linalg.norm(directions, "nuc"), rel=1e-5)
     same = Weights(torch.ones(6, 5) * torch.arange(1.0, 7.0)[:, None])
     assert part.report(same)["nuclear_norm"] == pytest.approx(np.sqrt(6.0), rel=1e-5)
+
+
+def test_without_weight_nothing_is_added() -> None:
+    part, head = penalty(lambda3=0.0), Weights(torch.randn(6, 5))
+    part.refresh(head)
+    with torch.no_grad():
+        head.weight += 1.0
+    assert float(part(torch.zeros(2, 6), head).detach()) == 0.0

@@ -10,7 +10,8 @@ from halflabel import console
 from halflabel.commands import options
 
 KINDS = {"pools": "unlabelled texts", "tokens": "token ids", "vectors": "frozen vectors",
-         "states": "states above frozen layers", "onnx": "ONNX graphs", "translations": "back-translations"}
+         "states": "states above frozen layers", "onnx": "ONNX graphs", "translations": "back-translations",
+         "corpora": "texts of benchmarks"}
 
 
 def cache(

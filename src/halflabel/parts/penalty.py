@@ -80,7 +80,8 @@ class LowRank(Penalty):
     """lambda3 times the nuclear norm of the head's weights (Eq. 13), by ADMM (Eqs. 15 and 16).
 
     The weights are tied to a low-rank twin under a dual; both are renewed once an epoch. Nothing is added before
-    the first time: warm-up is the loss alone.
+    the first time: warm-up is the loss alone. Nor is anything with lambda3 = 0, where the twin would be the weights
+    as they were and only hold them back.
     """
 
     def __init__(self, shape: Shape, lambda3: float, tau: float, *, width: int = 128) -> None:
@@ -103,7 +104,7 @@ class LowRank(Penalty):
         w = _weight(head)
         self.twin.copy_(singular_value_threshold(w - self.dual / self.tau, self.lambda3 / self.tau))
         self.dual.copy_(dual_ascent(self.dual, self.twin, w, self.tau))
-        self.begun.fill_(1.0)
+        self.begun.fill_(float(self.lambda3 > 0))
 
     @torch.no_grad()
     def report(self, head: nn.Module) -> dict[str, float]:
