@@ -8,7 +8,7 @@ from statistics import mean
 
 from halflabel.bench.measure import BEST
 from halflabel.bench.ranks import Paired, paired
-from halflabel.bench.results import LOWER, Block, Cells, Column, Results, Row, by_unit, pairs
+from halflabel.bench.results import LOWER, Block, Cells, Column, Results, Row, by_unit, pairs, supervised
 
 SURE = 0.05
 FORMS = {"S": "bdd-s", "F": "bdd-f", "ML": "bdd-ml"}
@@ -130,14 +130,6 @@ def uneven(block: Block, cells: Cells, columns: list[Column], plain: str) -> Ite
     def dlav(row: Row) -> float:
         return float(row.result["angles"]["dlav"])
 
-    both: dict[tuple[str, int], list[tuple[float, float]]] = {}
-    for column in columns:
-        for row in cells[column].get(plain, []):
-            texts = row.result["texts"]["labelled"] + row.result["texts"]["unlabelled"]
-            full = [other for over, some in cells.items() if over.set == column.set and not over.unlabelled
-                    for other in some.get(plain, [])
-                    if other.run.seed == row.run.seed and other.result["texts"]["labelled"] >= texts]
-            if full:
-                both.setdefault((column.set, row.run.seed), []).append((dlav(row), dlav(full[0])))
-    units = {unit: (mean(x for x, _ in found), mean(y for _, y in found)) for unit, found in sorted(both.items())}
+    few, full = (by_unit(cells, plain, dlav, where) for where in (columns, supervised(cells)))
+    units = {unit: (mean(few[unit].values()), mean(full[unit].values())) for unit in sorted(few.keys() & full.keys())}
     yield from tested("angles spread unevenly", block, "DLAV", (f"{plain}, few labels", f"{plain}, all labels"), units)

@@ -10,7 +10,7 @@ from typing import Any
 from halflabel.bench.claims import PLAIN
 from halflabel.bench.document import Figure
 from halflabel.bench.margin import ROUNDS, UNLABELLED, error_rates, example
-from halflabel.bench.results import Cells, Column, Results, Row
+from halflabel.bench.results import Cells, Column, Results, Row, supervised
 from halflabel.bench.svg import Panel, drawing, limits, ticks
 
 BDD, AM, RED, GREY, INK = 0, 1, 0, 8, 9
@@ -24,10 +24,10 @@ def spread_of_angles(results: Results) -> Iterator[Figure]:
     found: list[tuple[str, list[float], list[float]]] = []
     for cells in results.blocks.values():
         for plain in PLAIN.values():
+            reference, pooled = supervised(cells), [column for column in cells if column.unlabelled]
             for name in dict.fromkeys(column.set for column in cells):
-                few, full = ([row.result["angles"]["dlav"] for column, some in cells.items() if column.set == name
-                              and bool(column.unlabelled) == semi for row in some.get(plain, [])]
-                             for semi in (True, False))
+                few, full = ([row.result["angles"]["dlav"] for column in columns if column.set == name
+                              for row in cells[column].get(plain, [])] for columns in (pooled, reference))
                 if few and full:
                     found.append((f"{name}, {plain}", few, full))
     if not found:

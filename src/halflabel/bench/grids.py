@@ -149,9 +149,11 @@ def pool_size(grid: Grid, name: str, train: int, classes: int, *, bringing_dev: 
 
 
 # What every clone can run: the corpus inside the package.
-def quick(seeds: Sequence[int], encoder: str | None = None) -> list[Run | Grid]:
+def quick(seeds: Sequence[int], encoder: str | None = None,
+          settings: Mapping[str, Any] | None = None) -> list[Run | Grid]:
     """The paper's claims in minutes: its methods, their ablations and three others, on queues and on tags."""
-    shared: dict[str, Any] = {"seeds": tuple(seeds), "encoder": encoder}
+    shared: dict[str, Any] = {"seeds": tuple(seeds), "encoder": encoder,
+                              "settings": tuple(sorted((settings or {}).items()))}
     return [
         Grid(("sample",), ("paper", "freematch", "logreg"), ("10/class",), unlabelled=800, **shared),
         Grid(("sample:tags",), ("paper",), ("150",), unlabelled=700, **shared),

@@ -19,12 +19,12 @@ from halflabel.bench.figures import (
 )
 from halflabel.bench.results import Results, load, to_lines
 from halflabel.bench.tables import (
+    Published,
     interval,
     p_value,
     paired_differences,
     protocols,
     provenance,
-    published_for,
     result_tables,
     signed,
     time_and_memory,
@@ -117,7 +117,7 @@ def claims(found: list[Finding]) -> Iterator[Part]:
 
 
 def tables(results: Results) -> Iterator[Part]:
-    said = published_for(results)
+    said = Published(tuple(results.about.get("tables", [])))
     for i, (block, cells) in enumerate(results.blocks.items()):
         yield Heading(block.title[0].upper() + block.title[1:], id=f"block-{i}")
         yield from result_tables(block, cells, said)

@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any, NamedTuple
 
-from halflabel.bench.ablation import without_pool
+from halflabel.bench.ablation import FAMILIES, without_pool
 from halflabel.bench.measure import BEST, RULES
 from halflabel.bench.queue import Line, Queue
 from halflabel.bench.runs import Run
@@ -110,18 +110,35 @@ def cells_of(rows: Sequence[Row]) -> Cells:
     cells: Cells = {}
     named = names_of(rows)
     bare = [row for row in rows if without_pool(row.run.method) and not row.run.unlabelled]
+    pooled = {row.run.method for row in rows if row.run.unlabelled}
     for row in rows:
         if row not in bare:
             cells.setdefault(column_of(row.run), {}).setdefault(named[id(row)], []).append(row)
-    for row in bare:
+    alone = [row for row in rows if row.run.method in FAMILIES and not row.run.unlabelled and row.run.method in pooled]
+    for row in alone:  # with no pool a method is its own ablation
+        named[id(row)] += " -unlabelled"
+    for row in bare + alone:
         mine = column_of(row.run)
         beside = [column for column in cells if column[:3] == mine[:3] and column.unlabelled]
-        for column in beside or [mine]:
+        for column in beside or ([] if row in alone else [mine]):
             cells.setdefault(column, {}).setdefault(named[id(row)], []).append(row)
     for some in cells.values():
         for found in some.values():
             found.sort(key=lambda row: row.run.seed)
     return dict(sorted(cells.items()))
+
+
+def supervised(cells: Cells) -> list[Column]:
+    """Columns in which as many texts have labels as another column of the set has texts at all: a reference."""
+    def texts(column: Column, *kinds: str) -> int:
+        return max(sum(row.result["texts"][kind] for kind in kinds) for rows in cells[column].values() for row in rows)
+
+    found = []
+    for column in (one for one in cells if not one.unlabelled):
+        others = [texts(one, "labelled", "unlabelled") for one in cells if one.set == column.set and one.unlabelled]
+        if others and texts(column, "labelled") >= min(others):
+            found.append(column)
+    return found
 
 
 def column_of(run: Run) -> Column:

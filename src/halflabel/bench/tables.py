@@ -3,74 +3,106 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from statistics import mean, median
 
+from halflabel.bench import paper
 from halflabel.bench.ablation import without_pool
 from halflabel.bench.claims import FORMS, score
 from halflabel.bench.document import Block as Part
 from halflabel.bench.document import Cell, Details, Heading, Table, Text
 from halflabel.bench.measure import BEST
 from halflabel.bench.ranks import Paired, average_ranks, paired
-from halflabel.bench.results import LOWER, Block, Cells, Column, Results, Row, by_unit, pairs, spread
+from halflabel.bench.results import LOWER, Block, Cells, Column, Results, Row, by_unit, pairs, spread, supervised
+from halflabel.bench.runs import Run
+from halflabel.types import Task
 
 NAMES = {"micro_f1": "micro F1", "macro_f1": "macro F1", "ranking_loss": "ranking loss ↓",
          "lrap": "LRAP"}
-Published = dict[tuple[str, str, int, int, str], float]  # by set, method, labelled, unlabelled, metric
+Measure = tuple[str, str]  # metric and rule
 
 
-def published_for(results: Results) -> Published:
-    """What the paper printed for the tables that a queue is for."""
-    from halflabel.bench.paper import published
+@dataclass(frozen=True)
+class Published:
+    """What the paper printed in the tables that a queue is for."""
 
-    return {(one.set, one.method, one.labelled, one.unlabelled, one.metric): one.value
-            for number in results.about.get("tables", []) for one in published(number)}
+    tables: tuple[int, ...] = ()
+
+    @cached_property
+    def values(self) -> dict[tuple[paper.Cell, str], float]:
+        return {(one.cell, one.metric): one.value for number in self.tables for one in paper.published(number)}
+
+    def score(self, column: Column, name: str, metric: str) -> float | None:
+        """What stands in the cell of a method."""
+        run = Run(column.set, name, "paper", column.labelled, column.per_class,
+                  0 if without_pool(name) else column.unlabelled, 0, "dev")
+        cell = paper.cell_of(run)
+        return None if cell is None else self.values.get((cell, metric))
+
+    def rank(self, name: str, metric: str, task: Task) -> float | None:
+        """The average rank that a table on that metric prints."""
+        found = [paper.TABLES[number] for number in self.tables]
+        ranks = [table.ranks[name] for table in found
+                 if table.task == task and metric in table.metrics and name in table.ranks]
+        return ranks[0] if ranks else None
 
 
 def compared(cells: Cells) -> list[Column]:
     """Columns that methods are compared on; those with labels for all texts are a reference, not a contest."""
-    return [column for column in cells if column.unlabelled] or list(cells)
+    reference = supervised(cells)
+    return [column for column in cells if column not in reference]
 
 
 def result_tables(block: Block, cells: Cells, said: Published) -> Iterator[Part]:
     """Methods by average rank: a table for each measure, or one with all of them where there is one column of texts."""
     columns = compared(cells)
+    ranks = {measure: ranks_of(cells, columns, block, measure) for measure in block.measures}
     if len(columns) == 1:
         yield Heading(columns[0].title, 3)
-        yield result_table(cells, [(columns[0], measure, measure_title(*measure)) for measure in block.measures], said)
+        shown = [(columns[0], measure, measure_title(*measure)) for measure in block.measures]
+        yield result_table(block, cells, shown, ranks[block.measures[0]], said)
         return
     for measure in block.measures:
         yield Heading(measure_title(*measure), 3)
-        yield result_table(cells, [(column, measure, column.title) for column in columns], said)
+        yield result_table(block, cells, [(column, measure, column.title) for column in columns], ranks[measure], said)
 
 
-def result_table(cells: Cells, shown: Sequence[tuple[Column, tuple[str, str], str]], said: Published) -> Table:
+def result_table(block: Block, cells: Cells, shown: Sequence[tuple[Column, Measure, str]], ranks: dict[str, float],
+                 said: Published) -> Table:
     """Methods against what is shown: a column of texts and a measure each, under a name."""
-    ranks = ranks_of(cells, shown)
     names = list(dict.fromkeys(name for column, _, _ in shown for name in cells[column]))
     names.sort(key=lambda name: (" -" in name, ranks.get(name, 0.0), name))
+
+    def rank(name: str) -> Cell:
+        printed = said.rank(name, shown[0][1][0], block.task)
+        return Cell(f"{ranks[name]:.1f}" if name in ranks else "", f"paper {printed:.1f}" if printed else "")
+
     return Table(["method", "average rank", *(title for _, _, title in shown)],
-                 [[f"`{name}`", f"{ranks[name]:.1f}" if name in ranks else "",
-                   *(cell_of(column, name, cells, measure, said) for column, measure, _ in shown)] for name in names])
+                 [[f"`{name}`", rank(name), *(cell_of(column, name, cells, measure, said)
+                                              for column, measure, _ in shown)] for name in names])
 
 
 def measure_title(metric: str, rule: str) -> str:
     return f"{NAMES[metric]}, {rule}" if rule != BEST and metric.endswith("f1") else NAMES[metric]
 
 
-def ranks_of(cells: Cells, shown: Sequence[tuple[Column, tuple[str, str], str]]) -> dict[str, float]:
-    """Average ranks over the columns of a table; ablations take no part."""
+def ranks_of(cells: Cells, columns: Sequence[Column], block: Block, measure: Measure) -> dict[str, float]:
+    """Average ranks by the paper's rule: over all columns and both F1, or both ranking figures; without ablations."""
+    f1, rule = measure[0].endswith("f1"), measure[1]
+    group = [one for one in block.measures if one[0].endswith("f1") == f1 and (one[1] == rule or not f1)]
     scores: dict[str, dict[str, float]] = {}
-    for column, measure, title in shown:
-        for name, rows in cells[column].items():
-            if " -" not in name:
-                scores.setdefault(name, {})[title] = mean(row.figure(*measure) for row in rows)
-    return average_ranks(scores, {title for _, (metric, _), title in shown if metric in LOWER})
+    for one in group:
+        for column in columns:
+            for name, rows in cells[column].items():
+                if " -" not in name:
+                    scores.setdefault(name, {})[f"{one[0]} {column.title}"] = mean(row.figure(*one) for row in rows)
+    return average_ranks(scores, {f"{metric} {column.title}" for metric in LOWER for column in columns})
 
 
-def cell_of(column: Column, name: str, cells: Cells, measure: tuple[str, str], said: Published) -> Cell:
+def cell_of(column: Column, name: str, cells: Cells, measure: Measure, said: Published) -> Cell:
     """Mean ± deviation (n) with what the paper says below, and how many runs collapsed: they are in the mean."""
-    unlabelled = 0 if without_pool(name) else column.unlabelled
-    printed = said.get((column.set, name, column.labelled, unlabelled, measure[0]))
+    printed = said.score(column, name, measure[0])
     below = [f"paper {printed:.3f}"] if printed is not None else []
     rows = cells[column].get(name, [])
     if not rows:

@@ -78,6 +78,7 @@ def quick(
     dry_run: DryRun = False,
     seeds: Seeds = "0-2",
     encoder: options.Encoder = None,
+    set: options.Set = None,
     out: Out = None,
     budget: Budget = None,
     processes: Annotated[int | None, options.option(min=1, max=256, show_default="2, if there are as many cores",
@@ -91,7 +92,7 @@ def quick(
     from halflabel.bench.grids import quick as grids
     from halflabel.bench.processes import cores
 
-    found = expanded(grids(whole_numbers(seeds), encoder), None)
+    found = expanded(grids(whole_numbers(seeds), encoder, parse_settings(set or [])), None)
     if dry_run:
         show_runs(found, json=json)
         return

@@ -128,10 +128,10 @@ def write(source: Path, *, json: bool) -> None:
     for one in found["claims"]:
         counts.setdefault(one["claim"], []).append(one["verdict"].partition(",")[0])
     if counts:
-        kinds = ("holds", "higher", "lower", "contradicted")
-        console.table(("claim of the paper: comparisons in which it", *kinds),
-                      [(claim, *(said.count(kind) for kind in kinds)) for claim, said in counts.items()], numbers=4)
-        console.hint("holds and contradicted: p < 0.05 over the splits; higher and lower: not")
+        kinds = ("holds", "higher", "equal", "lower", "contradicted")
+        console.table(("claim of the paper", *kinds),
+                      [(claim, *(said.count(kind) for kind in kinds)) for claim, said in counts.items()], numbers=5)
+        console.hint("numbers of comparisons; holds and contradicted: p < 0.05 over the splits, the others: not")
     console.say(f"the report is in {found['html']}")
 
 
