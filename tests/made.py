@@ -17,7 +17,7 @@ def result(run: Run, score: float, *, dlav: float = 0.02, pseudo: float | None =
     ranking = {"ranking_loss": 1 - score, "lrap": score}
     return {
         "format": 1, "run": run.to_json(), "task": "multi-label" if several else "multi-class", "labels": 3,
-        "figures": {"prior-quantile": figures | ranking, "fixed": figures | ranking} if several else {"argmax": figures},
+        "figures": dict.fromkeys(("prior-quantile", "fixed"), figures | ranking) if several else {"argmax": figures},
         "collapse": {"collapsed": collapsed, "labels_used": 1.2 if collapsed else 2.9, "labels_there": 3.0},
         "angles": {"dlav": dlav, "bin": 3, "labels": {"a<b": {"mean": 20.0, "deviation": 5.0, "counts": [0, 3, 9, 2]},
                                                       "c": {"mean": 22.0, "deviation": 6.0, "counts": [1, 4, 4]}}},

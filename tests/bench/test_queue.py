@@ -36,7 +36,8 @@ def test_a_run_is_done_when_its_result_is_there(queue: Queue) -> None:
     first = next(iter(queue))
     first.finish(result(RUNS[0], 0.5), [{"step": 1}, {"step": 2}])
     again = entry(first.folder)
-    assert again.state == "done" and again.result == result(RUNS[0], 0.5) and again.metrics == [{"step": 1}, {"step": 2}]
+    assert again.state == "done" and again.result == result(RUNS[0], 0.5)
+    assert again.metrics == [{"step": 1}, {"step": 2}]
     first.fail("a sentence", "a trace")
     assert entry(first.folder).state == "done"
 

@@ -199,7 +199,11 @@ def load(source: Path) -> Results:
             failures[in_words(entry.run)] = str(entry.failure.get("sentence", ""))
         else:
             waiting += 1
-    return Results(about, rows, failures, waiting)
+    return Results(about, sorted(rows, key=_place), failures, waiting)
+
+
+def _place(row: Row) -> tuple[int, str, str, str]:
+    return row.run.seed, row.run.set, row.run.method, row.run.key
 
 
 def kept(line: Line) -> Line:
@@ -216,16 +220,15 @@ def to_lines(results: Results) -> str:
     """All raw results, a line of JSON for each run below one that says what they are."""
     about = {name: value for name, value in results.about.items() if name != "data"}
     head = {"about": about, "failures": results.failures, "waiting": results.waiting}
-    rows = sorted(results.rows, key=lambda row: (row.run.seed, row.run.set, row.run.method, row.run.key))
-    return "".join(json.dumps(line) + "\n" for line in (head, *({"result": row.result, "epochs": row.epochs}
-                                                               for row in rows)))
+    rows = [{"result": row.result, "epochs": row.epochs} for row in results.rows]
+    return "".join(json.dumps(line) + "\n" for line in (head, *rows))
 
 
 def _from_lines(file: Path) -> Results:
     try:
         head, *rest = map(json.loads, file.read_text(encoding="utf-8").splitlines())
         rows = [Row(Run.from_json(line["result"]["run"]), line["result"], line["epochs"]) for line in rest]
-        return Results(head["about"], rows, head["failures"], head["waiting"])
+        return Results(head["about"], sorted(rows, key=_place), head["failures"], head["waiting"])
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{file} does not hold results of `halflabel bench` ({error}); name the folder of a queue, or "
                        "the results.jsonl that was written from one") from None

@@ -196,27 +196,37 @@ def time_and_memory(results: Results) -> Iterator[Part]:
 
 def provenance(results: Results) -> Iterator[Part]:
     """Every run behind every number."""
-    machines = list(dict.fromkeys(tuple(sorted((name, str(value)) for name, value in row.result["machine"].items()))
-                                  for row in results.rows))
+    machines = list(dict.fromkeys(map(known, results.rows)))
     yield Heading("Where each number comes from", id="provenance")
     yield Text("Every mean above leads here. A run is named by the hash of its settings (`runs/KEY` in the queue's "
                "folder); the split is a hash of the labelled and unlabelled texts in order.")
     yield Table(["machine", "what it is"], [[letter(i), ", ".join(f"{name} {value}" for name, value in one)]
                                             for i, one in enumerate(machines)], words=2)
+    listed: set[str] = set()  # a method less its pool stands in several columns
     for block, cells in results.blocks.items():
-        metric, rule = block.measures[0]
         yield Heading(block.title, 3)
         for column, some in cells.items():
             for name, rows in some.items():
-                lines = [[f"`{row.run.key}`", str(row.run.seed), f"{row.figure(metric, rule):.4f}",
-                          f"{row.result['seconds']:.1f}", f"`{row.result['split']['train'][:12]}`",
-                          letter(machines.index(tuple(sorted((key, str(value))
-                                                             for key, value in row.result["machine"].items())))),
-                          row.result["machine"]["halflabel"], row.result["finished"][:16].replace("T", " "),
-                          "; ".join([*(["collapsed"] if row.collapsed else []), *row.result["notices"]]) or "-"]
-                         for row in rows]
-                head = ["run", "seed", "micro F1", "seconds", "split", "machine", "halflabel", "finished", "notices"]
-                yield Details(f"{name}, {column.title}", [Table(head, lines)], id=anchor(rows))
+                if anchor(rows) not in listed:
+                    listed.add(anchor(rows))
+                    lines = [source_of(row, block.measures[0], letter(machines.index(known(row)))) for row in rows]
+                    yield Details(f"{name}, {column.title}", [Table(SOURCE, lines)], id=anchor(rows))
+
+
+SOURCE = ("run", "seed", "micro F1", "seconds", "split", "machine", "halflabel", "finished", "notices")
+
+
+def source_of(row: Row, measure: Measure, machine: str) -> list[str]:
+    """One run as a line of the provenance."""
+    notices = [*(["collapsed"] if row.collapsed else []), *row.result["notices"]]
+    return [f"`{row.run.key}`", str(row.run.seed), f"{row.figure(*measure):.4f}", f"{row.result['seconds']:.1f}",
+            f"`{row.result['split']['train'][:12]}`", machine, row.result["machine"]["halflabel"],
+            row.result["finished"][:16].replace("T", " "), "; ".join(notices) or "-"]
+
+
+def known(row: Row) -> tuple[tuple[str, str], ...]:
+    """The machine of a run, as what can be compared."""
+    return tuple(sorted((name, str(value)) for name, value in row.result["machine"].items()))
 
 
 def letter(i: int) -> str:

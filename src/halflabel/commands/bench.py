@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from halflabel.commands import options
-from halflabel.commands.queue import Work, go_on, show_runs, start, whole_numbers, words
+from halflabel.commands.queue import Work, asked_for, go_on, show_runs, start, whole_numbers, words
 from halflabel.commands.train import parse_settings
 from halflabel.types import BadInput
 
@@ -138,14 +138,9 @@ def run(
     if grid is None and not any(asked.values()):
         go_on(out, data, Work(budget, processes, retry=retry))
         return
-    from halflabel.bench.grids import Grid, expanded, read_grid
-
-    if grid is not None and any(asked.values()):
-        raise BadInput("give a file with a grid, or --sets, --methods and --labelled; not both")
-    grids = read_grid(grid) if grid is not None else [Grid.from_json(asked | {
+    found = asked_for(grid, asked, data, {
         "unlabelled": unlabelled, "plans": words([plans]), "protocols": words([protocols]),
-        "seeds": whole_numbers(seeds), "settings": parse_settings(set or []), "encoder": encoder})]
-    found = expanded(grids, data)
+        "seeds": whole_numbers(seeds), "settings": parse_settings(set or []), "encoder": encoder})
     if dry_run:
         show_runs(found, json=json)
         return

@@ -69,6 +69,15 @@ def go_on(out: Path | None, data: Path | None, how: Work) -> None:
         finish(out, counts)
 
 
+def asked_for(file: Path | None, asked: dict[str, list[str]], data: Path | None, rest: dict[str, Any]) -> list[Run]:
+    """The runs of a grid in a file, or of the one that the flags describe."""
+    from halflabel.bench.grids import Grid, expanded, read_grid
+
+    if file is not None and any(asked.values()):
+        raise BadInput("give a file with a grid, or --sets, --methods and --labelled; not both")
+    return expanded(read_grid(file) if file is not None else [Grid.from_json(asked | rest)], data)
+
+
 class Shown:
     """Shows the whole grid, and the run that is going on."""
 
