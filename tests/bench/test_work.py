@@ -179,3 +179,17 @@ def test_the_time_of_a_run_is_that_of_those_most_like_it(queue: Queue) -> None:
     assert ledger.expected(RUNS[1]) == pytest.approx(11.5)
     assert ledger.expected(replace(RUN, set="other", method="ce")) == pytest.approx(11.5)
     assert ledger.expected(replace(RUN, plan="laptop")) is None
+
+
+def test_a_process_for_company_ends_with_the_one_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from halflabel.bench.processes import PARENT, for_company, orphaned
+    from halflabel.commands.queue import Shown
+    from halflabel.console import Lines
+
+    assert not for_company() and not orphaned()
+    monkeypatch.setenv(PARENT, str(os.getppid()))
+    Shown(Lines(), orphaned).line({"epoch": 1})
+    assert for_company() and not orphaned()
+    monkeypatch.setenv(PARENT, "999999999")
+    with pytest.raises(KeyboardInterrupt):
+        Shown(Lines(), orphaned).line({"epoch": 1})

@@ -17,6 +17,7 @@ from halflabel.commands.train import STOPPED
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
+    from halflabel.bench.queue import Queue
     from halflabel.bench.runs import Run
     from halflabel.bench.work import Counts
 
@@ -66,7 +67,7 @@ def go_on(out: Path | None, data: Path | None, how: Work) -> None:
                          f"{shlex.join(['halflabel', 'bench', 'run', '--out', str(out)])}")
             raise typer.Exit(STOPPED)
     if not for_company():
-        finish(out, counts)
+        finish(out, queue, late=counts.late > 0)
 
 
 def asked_for(file: Path | None, asked: dict[str, list[str]], data: Path | None, rest: dict[str, Any]) -> list[Run]:
@@ -115,11 +116,16 @@ def failures(number: int) -> str:
     return f", {number} failed" if number else ""
 
 
-def finish(out: Path, counts: Counts) -> None:
-    """Writes the report and says what there is."""
+def finish(out: Path, queue: Queue, *, late: bool) -> None:
+    """Writes the report and says what there is, once all processes are done."""
+    from halflabel.bench.work import Ledger
+
+    ledger = Ledger(queue)
+    ledger.look()
+    counts, left = ledger.counts, len(ledger.open)
     write(out, json=False)
-    late = f", {counts.late} left for later (--budget)" if counts.late else ""
-    console.say(f"{counts.done} of {counts.total} runs done{failures(counts.failed)}{late}")
+    rest = f", {left} left {'for later (--budget)' if late else 'to other processes'}" if left else ""
+    console.say(f"{counts.done} of {counts.total} runs done{failures(counts.failed)}{rest}")
     if counts.failed:
         console.hint("failed runs are named in the report; --retry tries them again")
         raise typer.Exit(FAILED)
