@@ -24,7 +24,13 @@ Budget = Annotated[str | None, options.plain(metavar="2h|30m", help="Stop in tim
 Processes = Annotated[int, options.option(min=1, max=256, help="Processes that work on the queue.")]
 Retry = Annotated[bool, options.option("--retry", help="Try failed runs again.")]
 DryRun = Annotated[bool, options.option("--dry-run", help="Print the runs and do nothing.")]
-Listed = Annotated[list[str] | None, options.plain(metavar="NAME,...")]
+Sets = Annotated[list[str] | None, options.plain(
+    metavar="NAME,...", help="sample, sample:tags, a corpus of the paper, a file with labels (a fifth is held out), or "
+                             "a folder with train and test files; looked for here and in --data.")]
+Methods = Annotated[list[str] | None, options.plain(
+    metavar="NAME,...", help="Names, ablations such as 'bdd-f -unlabelled', paper (its own, and ablations), or all.")]
+Labelled = Annotated[list[str] | None, options.plain(
+    metavar="25/class,100,all", help="Labelled texts: of each class, in all, or every training text.")]
 
 
 @app.command()
@@ -104,9 +110,9 @@ def quick(
 def run(
     grid: Annotated[Path | None, options.argument(metavar="GRID.json", help="A grid, or a list of them.")] = None,
     *,
-    sets: Listed = None,
-    methods: Listed = None,
-    labelled: Annotated[list[str] | None, options.plain(metavar="25/class,100,all")] = None,
+    sets: Sets = None,
+    methods: Methods = None,
+    labelled: Labelled = None,
     unlabelled: Annotated[int | None, options.plain(min=0, help="Texts in the pool.")] = None,
     plans: Annotated[str, options.option(metavar="frozen,laptop,paper")] = "frozen",
     protocols: Annotated[str, options.option(metavar="none,dev", help="Without a dev set, or with one.")] = "none",
@@ -124,10 +130,6 @@ def run(
     config: options.Config = None,
 ) -> None:
     """Run a grid on any texts, or go on with the queue in --out.
-
-    A set is `sample`, `sample:tags`, a corpus of the paper, a file with labels (a fifth is held out), or a folder with
-    train and test files; the last three are looked for here and in --data. Methods are names, ablations such as
-    "bdd-f -unlabelled", `paper` (its methods and their ablations) or `all`.
 
     \b
     halflabel bench run --sets mine.csv --methods bdd-f,am-f,ce --labelled 10/class,25/class --out mine
