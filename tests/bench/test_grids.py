@@ -111,6 +111,6 @@ def test_draws() -> None:
 
 def test_the_runs_of_figures() -> None:
     assert [(run.set, run.method, run.labelled, run.unlabelled) for run in figure_runs(4, [0])][:2] == [
-        ("ag_news", "bdd-f", 100, 20_000), ("ag_news", "am-f", 100, 20_000)]
+        ("ag_news", "bdd-f", 25, 20_000), ("ag_news", "am-f", 25, 20_000)]
     with pytest.raises(BadInput, match="Figure 2 has no runs"):
         figure_runs(2, [0])

@@ -66,7 +66,7 @@ def margin_bias() -> Figure:
     shares = "; ".join(f"{way} {100 * m:.1f} % ± {100 * s:.1f}" for way, (m, s) in rates.items())
     return Figure(drawing(panels, columns=2, alt="Margin bias in the plane"),
                   "Fig. 2 of the paper, computed: two labels whose texts stray by 5° and by 20°, five labelled texts "
-                  f"each (filled), {ROUNDS} rounds of self-training with the paper's equations. Red texts got the "
+                  f"of each (filled), {ROUNDS} rounds of self-training with the paper's equations. Red texts got the "
                   "wrong label; the dashed line is where labels change. Angles alone put it halfway between the two "
                   f"means, balanced ones nearer to the narrow label. Wrong labels over 100 draws: {shares}.")
 
@@ -90,8 +90,9 @@ def pseudo_labels(results: Results) -> Iterator[Figure]:
 
 
 def curve(row: Row) -> list[tuple[float, float]]:
-    """(step, how right) of a run."""
-    return [(float(line["step"]), float(value)) for line in row.epochs
+    """(step, how right) of a run; with a dev set, its end is a look back at the epoch that was best."""
+    lines = [line for line in row.epochs if not (line.get("end") and row.run.protocol == "dev")]
+    return [(float(line["step"]), float(value)) for line in lines
             if (value := line.get("pseudo_accuracy", line.get("pseudo_f1"))) is not None]
 
 

@@ -174,9 +174,9 @@ FIGURES: dict[int, tuple[tuple[str, str, int, int], ...]] = {
 
 def figure_runs(number: int, seeds: Sequence[int]) -> list[Run]:
     """The runs that a figure of the paper is drawn from; Fig. 2 is computed and has none."""
-    from halflabel.bench.paper import settings
+    from halflabel.bench.paper import per_class, settings
 
     if number not in FIGURES:
         raise BadInput(f"Figure {number} has no runs; choose 1 (spread of angles) or 4 (pseudo-labels)")
-    return [Run(name, method, "paper", labelled, False, unlabelled, seed, "dev", settings(name, method))
-            for name, method, labelled, unlabelled in FIGURES[number] for seed in seeds]
+    return [Run(name, method, "paper", labelled // per_class(name), per_class(name) > 1, unlabelled, seed, "dev",
+                settings(name, method)) for name, method, labelled, unlabelled in FIGURES[number] for seed in seeds]

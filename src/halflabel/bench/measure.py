@@ -21,7 +21,7 @@ from halflabel.types import Corpus
 RULES = ("prior-quantile", "fixed")  # of several labels
 BEST = "argmax"  # stands where a rule does, if each text has one label
 KEPT = ("micro_f1", "macro_f1", "accuracy", "ranking_loss", "lrap", "coverage", "empty")
-BIN = 3  # degrees of a bar in a histogram of angles
+BIN = 6  # degrees of a bar in a histogram of angles
 SHOWN = 12  # labels whose histograms are kept, the most frequent ones
 
 

@@ -75,8 +75,8 @@ def protocol(results: Results) -> Iterator[Part]:
     """What was done, before what came of it."""
     yield Heading("What is measured", id="protocol")
     yield Text("A draw takes labelled texts (per class, or in all at random) and a pool from the training texts of a "
-               "by its seed alone; all methods of a column see the same draws. Scores are on the set's test texts, "
-               "which nothing is fitted on. Strong views are word edits, made once for a set and shared by all runs. "
+               "set, by its seed alone; all methods of a column see the same draws. Scores are on the set's test "
+               "texts, which nothing is fitted on. Strong views are word edits, made once for a set and shared by all runs. "
                "Numbers are mean ± deviation over seeds (number of runs); the best mean of a column is bold. Collapsed "
                "runs, whose predictions use less than half as many labels as the truth, stay in the mean and are "
                "counted below it.")
@@ -93,17 +93,16 @@ def protocol(results: Results) -> Iterator[Part]:
 def claims(found: list[Finding]) -> Iterator[Part]:
     """The paper's claims, one by one."""
     yield Heading("The paper's claims on these runs", id="claims")
-    yield Text(f"A difference is between two methods on the same splits. Its units are pairs of a set and a seed "
-               "one seed with more or fewer labels share texts, so their mean counts once); n is the number of units. "
-               "p two-sided, by flipping signs: n units cannot say less than 2 / 2ⁿ, so three cannot say less than "
-               f"0.25 five not less than 0.0625. **holds**: higher with p < {SURE}; **contradicted**: lower with p < "
-               f"{SURE}; else the direction is given, and the claim is neither shown nor refuted here.")
+    yield Text("A difference is between two methods on the same splits. Its units are pairs of a set and a seed (draws "
+               "of one seed with more or fewer labels share texts, so their mean counts once); n is the number of "
+               "units. p is two-sided, by flipping signs: n units cannot say less than 2 / 2ⁿ, so three cannot say "
+               f"less than 0.25 and five not less than 0.0625. **holds**: higher with p < {SURE}; **contradicted**: lower "
+               f"with p < {SURE}; else the direction is given, and the claim is neither shown nor refuted here.")
     rows, before = [], ""
     for one in found:
-        digits = 4 if one.measure == "DLAV" else 3
         rows.append([Cell(one.claim, CLAIMS[one.claim]) if one.claim != before else "",
-                     Cell(f"`{one.a}` over `{one.b}`", f"{one.measure}; {one.where}"), f"{one.mean_a:.{digits}f}",
-                     f"{one.mean_b:.{digits}f}", Cell(signed(one.test.difference, digits), interval(one.test, digits)),
+                     Cell(f"`{one.a}` over `{one.b}`", f"{one.measure}; {one.where}"), f"{one.mean_a:.4f}",
+                     f"{one.mean_b:.4f}", Cell(signed(one.test.difference, 4), interval(one.test, 4)),
                      str(one.test.n), p_value(one.test), Cell(one.verdict, mark=MARKS.get(one.verdict, ""))])
         before = one.claim
     yield Table(["claim", "compared", "first", "second", "difference", "n", "p", "verdict"], rows, words=2)

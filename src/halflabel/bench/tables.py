@@ -189,8 +189,8 @@ def time_and_memory(results: Results) -> Iterator[Part]:
             for (plan, method), some in sorted(groups.items())]
     yield Heading("Time and memory", id="time")
     yield Text("Training alone, as medians over runs; seconds by the clock, which hold whatever else the machine did, "
-               "by the processor. Frozen vectors are computed once and kept: the first run that needs them pays for "
-               "them. Memory is the largest of the whole process during any run.")
+               "and by the processor. Frozen vectors are computed once and kept: the first run that needs them pays "
+               "for them. Memory is the largest of the whole process during any run.")
     yield Table(["plan", "method", "seconds", "processor seconds", "peak MB", "runs"], rows, words=2)
 
 
