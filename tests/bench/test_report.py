@@ -137,7 +137,7 @@ def test_both_decisions_where_texts_have_several_labels() -> None:
     several = Run("sample:tags", "bdd-ml", "frozen", 150, False, 700, 0, "none")
     text = document(Results({}, [Row(several, result(several, 0.5))], {}, 0), []).markdown()
     assert "| micro F1, prior-quantile | macro F1, prior-quantile | micro F1, fixed | macro F1, fixed |" in text
-    assert "ranking loss ↓ | LRAP |" in text
+    assert "| method | average rank | ranking loss ↓ | LRAP |" in text
 
 
 def test_published_numbers_and_ranks_stand_beside_ours() -> None:

@@ -76,10 +76,10 @@ def protocol(results: Results) -> Iterator[Part]:
     yield Heading("What is measured", id="protocol")
     yield Text("A draw takes labelled texts (per class, or in all at random) and a pool from the training texts of a "
                "set, by its seed alone; all methods of a column see the same draws. Scores are on the set's test "
-               "texts, which nothing is fitted on. Strong views are word edits, made once for a set and shared by all runs. "
-               "Numbers are mean ± deviation over seeds (number of runs); the best mean of a column is bold. Collapsed "
-               "runs, whose predictions use less than half as many labels as the truth, stay in the mean and are "
-               "counted below it.")
+               "texts, which nothing is fitted on. Strong views are word edits, made once for a set and shared by all "
+               "runs. Numbers are mean ± deviation over seeds (number of runs); the best mean of a column is bold. "
+               "Collapsed runs, whose predictions use less than half as many labels as the truth, stay in the mean and "
+               "are counted below it.")
     sets: dict[str, tuple[str, int, int, int]] = {}
     for row in results.rows:
         texts = row.result["texts"]
@@ -96,8 +96,8 @@ def claims(found: list[Finding]) -> Iterator[Part]:
     yield Text("A difference is between two methods on the same splits. Its units are pairs of a set and a seed (draws "
                "of one seed with more or fewer labels share texts, so their mean counts once); n is the number of "
                "units. p is two-sided, by flipping signs: n units cannot say less than 2 / 2ⁿ, so three cannot say "
-               f"less than 0.25 and five not less than 0.0625. **holds**: higher with p < {SURE}; **contradicted**: lower "
-               f"with p < {SURE}; else the direction is given, and the claim is neither shown nor refuted here.")
+               f"less than 0.25 and five not less than 0.0625. **holds**: higher with p < {SURE}; **contradicted**: "
+               f"lower with p < {SURE}; else the direction is given, and the claim is neither shown nor refuted here.")
     rows, before = [], ""
     for one in found:
         rows.append([Cell(one.claim, CLAIMS[one.claim]) if one.claim != before else "",

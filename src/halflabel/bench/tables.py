@@ -55,13 +55,15 @@ def compared(cells: Cells) -> list[Column]:
 
 
 def result_tables(block: Block, cells: Cells, said: Published) -> Iterator[Part]:
-    """Methods by average rank: a table for each measure, or one with all of them where there is one column of texts."""
+    """Methods by average rank: a table for each measure; of one column of texts, a table of F1 and one of ranking."""
     columns = compared(cells)
     ranks = {measure: ranks_of(cells, columns, block, measure) for measure in block.measures}
     if len(columns) == 1:
         yield Heading(columns[0].title, 3)
-        shown = [(columns[0], measure, measure_title(*measure)) for measure in block.measures]
-        yield result_table(block, cells, shown, ranks[block.measures[0]], said)
+        for f1 in (True, False):
+            measures = [one for one in block.measures if one[0].endswith("f1") == f1]
+            shown = [(columns[0], measure, measure_title(*measure)) for measure in measures]
+            yield from [result_table(block, cells, shown, ranks[measures[0]], said)] if shown else []
         return
     for measure in block.measures:
         yield Heading(measure_title(*measure), 3)
