@@ -39,7 +39,7 @@ def main() -> None:
                                "unlabelled": options.unlabelled}
                         if not results.has(**key):
                             line = run(train, test, views, key, dict(options.set))
-                            results.add(**key, **line)
+                            results.add(**key, settings=dict(options.set), **line)
                             print(key, round(line["accuracy"], 4), round(line["seconds"], 1), flush=True)
 
 

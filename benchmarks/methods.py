@@ -1,10 +1,12 @@
-"""All registered multi-class methods on the same splits, on frozen vectors or fine-tuned.
+"""All registered methods on the same splits, on frozen vectors or fine-tuned.
 
-    python benchmarks/methods.py --data FOLDER [--sets ag_news sst5 arxiv_topics10] [--seeds 0 1 2 3 4]
+    python benchmarks/methods.py --data FOLDER [--sets ag_news ... goemotions] [--seeds 0 1 2 3 4]
     python benchmarks/methods.py --data FOLDER --plan laptop [--methods freematch ...]
 
-Labels, pool, strong views and test texts are those of balance.py, so that vectors are shared. Only the labelled texts
-and the pool differ from seed to seed. Time is that of `fit`, with vectors already computed where a method uses them.
+Every set is for the methods that learn its kind of labels. With one label, labels, pool, strong views and test texts
+are those of balance.py; with several, draws, decisions and the file of results are those of multilabel.py. So vectors
+and finished runs are shared. Only the labelled texts and the pool differ from seed to seed. Time is that of `fit`, with
+vectors already computed where a method uses them.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import multilabel
 import numpy as np
 import torch
 
@@ -31,30 +34,49 @@ from halflabel.plans import PLANS
 from halflabel.types import Corpus, Shape
 from protocol import Results, draw, load
 
-MULTI_CLASS = [name for name, method in METHODS.items() if method.task == "multi-class"]
-
 
 def main() -> None:
     options = parse()
     if options.threads:
         torch.set_num_threads(options.threads)
-    results = Results("methods")
     for name in options.sets:
-        train, test = (load(options.data, name, part, n) for part, n in zip(("train", "test"), SETS[name], strict=True))
-        views = dict(zip(train.texts, WordEdits.fit(train.texts, seed=0).views(train.texts, 0), strict=True))
-        for seed in options.seeds:
-            for method in options.methods:
-                if options.plan != "frozen" and (METHODS[method].closed or METHODS[method].words):
-                    continue  # the same under every plan
-                key = {"set": name, "plan": options.plan, "per_class": options.per_class,
-                       "unlabelled": options.unlabelled, "seed": seed, "method": method}
-                if not results.has(**key):
-                    if options.plan == "frozen" and not METHODS[method].words:
-                        encode(METHODS[method], train.texts + test.texts, list(views.values()))
-                    line = run(train, test, views, key)
-                    results.add(**key, **line)
-                    print(name, seed, method, round(line["accuracy"], 4), f"{line['seconds']:.1f} s",
-                          *line["notices"], flush=True)
+        (one_label if name in SETS else several_labels)(name, options)
+
+
+def one_label(name: str, options: argparse.Namespace) -> None:
+    """Multi-class methods on one set."""
+    results = Results("methods")
+    train, test = (load(options.data, name, part, n) for part, n in zip(("train", "test"), SETS[name], strict=True))
+    views = dict(zip(train.texts, WordEdits.fit(train.texts, seed=0).views(train.texts, 0), strict=True))
+    for seed in options.seeds:
+        for method in chosen(options, "multi-class"):
+            if options.plan != "frozen" and (METHODS[method].closed or METHODS[method].words):
+                continue  # the same under every plan
+            key = {"set": name, "plan": options.plan, "per_class": options.per_class,
+                   "unlabelled": options.unlabelled, "seed": seed, "method": method}
+            if not results.has(**key):
+                if options.plan == "frozen" and not METHODS[method].words:
+                    encode(METHODS[method], train.texts + test.texts, list(views.values()))
+                line = run(train, test, views, key)
+                results.add(**key, **line)
+                print(name, seed, method, round(line["accuracy"], 4), f"{line['seconds']:.1f} s", *line["notices"],
+                      flush=True)
+
+
+def several_labels(name: str, options: argparse.Namespace) -> None:
+    """Multi-label methods on one set."""
+    def prepare(method: str, texts: list[str]) -> None:
+        if options.plan == "frozen":
+            encode(METHODS[method.split("/")[0]], texts, [])
+
+    methods = [f"{method}/{options.plan}" for method in chosen(options, "multi-label")]
+    multilabel.compare(name, argparse.Namespace(data=options.data, seeds=options.seeds, methods=methods, on="test",
+                                                test=None, unlabelled=0, set=[]), prepare)
+
+
+def chosen(options: argparse.Namespace, task: str) -> list[str]:
+    """The methods asked for, or all, of those that learn labels of that kind."""
+    return [name for name, method in METHODS.items() if method.task == task and name in (options.methods or METHODS)]
 
 
 def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any]) -> dict[str, Any]:
@@ -92,13 +114,14 @@ def scores(model: Fitted, texts: list[str]) -> np.ndarray:
 
 
 def parse() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__)
+    sets = [*SETS, *multilabel.SETS]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
-    parser.add_argument("--methods", nargs="+", default=MULTI_CLASS, choices=MULTI_CLASS)
+    parser.add_argument("--sets", nargs="+", default=sets, choices=sets)
+    parser.add_argument("--methods", nargs="+", default=None, choices=list(METHODS), help="all when not given")
     parser.add_argument("--plan", default="frozen")
-    parser.add_argument("--per-class", type=int, default=25)
-    parser.add_argument("--unlabelled", type=int, default=4000)
+    parser.add_argument("--per-class", type=int, default=25, help="labels, where texts have one")
+    parser.add_argument("--unlabelled", type=int, default=4000, help="pool, where texts have one label")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--threads", type=int, default=0)
     return parser.parse_args()

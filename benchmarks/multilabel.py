@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,23 +35,30 @@ def main() -> None:
     options = parse()
     if options.threads:
         torch.set_num_threads(options.threads)
-    results = Results("multilabel" if options.on == "test" else "multilabel-rest")
     for name in options.sets:
-        train, test = load(options.data, name, "train"), load(options.data, name, "test", options.test)
-        classes = Classes.of(train.labels + test.labels)
-        for seed in options.seeds:
-            labelled, unlabelled = SETS[name]
-            draw = draw_any(train, labelled, options.unlabelled or unlabelled, seed)
-            measured = test if options.on == "test" else draw.rest
-            y, truth = classes.matrix(draw.labelled.labels), classes.matrix(measured.labels) > 0
-            for method in options.methods:
-                key = {"set": name, "labelled": labelled, "unlabelled": len(draw.pool), "seed": seed, "method": method,
-                       "n": len(measured)}
-                if results.has(**key):
-                    continue
-                line = figures(run(method, draw, y, measured.texts, seed, dict(options.set)), y, truth)
-                results.add(**key, **line)
-                print(key, {rule: round(line[rule]["micro_f1"], 3) for rule in DECISIONS}, flush=True)
+        compare(name, options)
+
+
+def compare(name: str, options: argparse.Namespace,
+            prepare: Callable[[str, list[str]], None] = lambda method, texts: None) -> None:
+    """All methods and seeds on one set; `prepare` is called with a method and all texts before it runs."""
+    results = Results("multilabel" if options.on == "test" else "multilabel-rest")
+    train, test = load(options.data, name, "train"), load(options.data, name, "test", options.test)
+    classes = Classes.of(train.labels + test.labels)
+    for seed in options.seeds:
+        labelled, unlabelled = SETS[name]
+        draw = draw_any(train, labelled, options.unlabelled or unlabelled, seed)
+        measured = test if options.on == "test" else draw.rest
+        y, truth = classes.matrix(draw.labelled.labels), classes.matrix(measured.labels) > 0
+        for method in options.methods:
+            key = {"set": name, "labelled": labelled, "unlabelled": len(draw.pool), "seed": seed, "method": method,
+                   "n": len(measured)}
+            if results.has(**key):
+                continue
+            prepare(method, [*train.texts, *test.texts])
+            line = figures(run(method, draw, y, measured.texts, seed, dict(options.set)), y, truth)
+            results.add(**key, **line)
+            print(key, {rule: round(line[rule]["micro_f1"], 3) for rule in DECISIONS}, flush=True)
 
 
 def run(method: str, draw: Draw, y: np.ndarray, texts: list[str], seed: int,

@@ -225,10 +225,25 @@ class TestEvaluate:
         done = cli("evaluate", model, tmp_path / "t.csv")
         assert done.code == 0 and "macro F1" in done.out and "sport" in done.out and "1 rows of" in done.err
 
-    def test_unknown_labels(self, model: Path, tmp_path: Path, cli: Ran) -> None:
-        write_csv(tmp_path / "t.csv", ["bread", "goal"], ["food", "Sport"])
+    def test_labels_that_training_never_saw_are_missed_and_named(self, model: Path, tmp_path: Path, cli: Ran) -> None:
+        texts, labels = tiny_texts(4, seed=3)
+        write_csv(tmp_path / "known.csv", texts, labels)
+        write_csv(tmp_path / "t.csv", [*texts, "rook takes", "king moves"], [*labels, "chess", "chess"])
+        known, both = (json.loads(cli("evaluate", model, tmp_path / name, "--json").out) for name in
+                       ("known.csv", "t.csv"))
+        assert known["unseen"] == [] and both["unseen"] == ["chess"] and both["n"] == 14
+        assert both["accuracy"] == pytest.approx(known["accuracy"] * 12 / 14)
+        assert both["per_label"]["chess"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "n": 2}
+        f1 = [row["f1"] for row in both["per_label"].values()]
+        assert len(f1) == 4 and both["macro_f1"] == pytest.approx(sum(f1) / 4)
         done = cli("evaluate", model, tmp_path / "t.csv")
-        assert done.code == 2 and "t.csv, text 2" in done.err and "'Sport'" in done.err and done.lines == 1
+        assert done.code == 0 and "1 of the labels in" in done.err and "not seen in training" in done.err
+        assert "chess" in done.err and "chess" in done.out
+
+    def test_labels_of_which_none_is_known(self, model: Path, tmp_path: Path, cli: Ran) -> None:
+        write_csv(tmp_path / "t.csv", ["bread", "goal"], ["Food", "Sport"])
+        done = cli("evaluate", model, tmp_path / "t.csv")
+        assert done.code == 2 and "t.csv, text 1" in done.err and "'Food'" in done.err and done.lines == 1
 
     def test_no_labels(self, model: Path, tmp_path: Path, cli: Ran) -> None:
         write_csv(tmp_path / "t.csv", ["bread"])

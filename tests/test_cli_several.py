@@ -58,6 +58,26 @@ def test_evaluate_tune_and_evaluate_again(model: Path, cli: Ran) -> None:
     assert about["task"] == "multi-label" and about["hard_labels"] == []
 
 
+def test_labels_that_training_never_saw_are_missed_and_named(model: Path, cli: Ran) -> None:
+    test = rows(6, seed=2)
+    write_jsonl(model.parent / "known.jsonl", test)
+    for row in test[:3]:
+        row["labels"].append("chess")
+    write_jsonl(model.parent / "new.jsonl", test)
+    known, both = (json.loads(cli("evaluate", model, model.parent / name, "--json").out)
+                   for name in ("known.jsonl", "new.jsonl"))
+    assert known["unseen"] == [] and both["unseen"] == ["chess"]
+    assert both["per_label"]["chess"] == {"precision": 0.0, "recall": 0.0, "f1": 0.0, "n": 3, "predicted": 0}
+    said = sum(row["predicted"] for row in both["per_label"].values())
+    true = sum(row["n"] for row in known["per_label"].values())
+    assert both["micro_f1"] == pytest.approx(known["micro_f1"] * (said + true) / (said + true + 3))
+    assert both["macro_f1"] == pytest.approx(known["macro_f1"] * 4 / 5)
+    assert both["lrap"] < known["lrap"] and both["ranking_loss"] > known["ranking_loss"]
+    assert both["coverage"] > known["coverage"] and both["empty"] == known["empty"]
+    done = cli("evaluate", model, model.parent / "new.jsonl")
+    assert done.code == 0 and "1 of the labels in" in done.err and "counts as missed: chess" in done.err
+
+
 def test_predictions_can_be_read_back(model: Path, cli: Ran) -> None:
     test = model.parent / "test.jsonl"
     lines = [json.loads(line) for line in cli("predict", model, test, "--all").out.splitlines()]
@@ -96,7 +116,7 @@ def test_a_spoilt_decision_is_named(content: str | None, words: str, model: Path
 def test_what_does_not_fit_is_refused_before_any_work(model: Path, tiny_encoder: str, cli: Ran) -> None:
     folder = model.parent
     done = cli("train", folder / "labelled.jsonl", "--out", folder / "other", "--method", "lift")
-    assert done.code == 2 and "choose one of am-ml, bce, bdd-ml" in done.err and not (folder / "other").exists()
+    assert done.code == 2 and "choose one of am-ml, asl, bce" in done.err and not (folder / "other").exists()
     done = cli("tune", model, "--dev", folder / "test.jsonl", "--decision", "guess")
     assert done.code == 2 and "no decision 'guess'" in done.err
     write_csv(folder / "one.csv", *tiny_texts(3))

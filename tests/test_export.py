@@ -105,6 +105,16 @@ def test_several_labels_are_decided_as_the_model_does(tags: Path) -> None:
     assert fixed == clf.predict(few, decision="fixed").tolist() and graph.predict([]) == []
 
 
+@pytest.mark.parametrize("method", ["sdrl", "metaexpert-ml"])
+def test_relations_and_experts_become_graphs(method: str, tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(4)
+    clf = TextClassifier(method, tiny_encoder, "frozen", settings={"epochs": 1, "epoch_steps": 4, "warmup": 20})
+    clf.fit(texts, [(label,) for label in labels], TEXTS)
+    found = export(clf.model_, tmp_path / "onnx", TEXTS)
+    assert found.probabilities < 1e-4 and found.same_labels >= 0.97
+    assert np.allclose(Exported(tmp_path / "onnx").probabilities(TEXTS[:9]), clf.predict_proba(TEXTS[:9]), atol=1e-4)
+
+
 def test_several_labels_need_neither_torch_nor_scipy(tags: Path) -> None:
     code = (f"import sys; from halflabel.exported import Exported; print(Exported({str(tags / 'onnx')!r})"
             ".predict(['goal match win'])); "

@@ -11,8 +11,11 @@ from conftest import TOPICS, tiny_texts
 from halflabel import BadInput, TextClassifier
 from halflabel.data.indicator import from_matrix
 from halflabel.methods import METHODS, find
+from halflabel.model.experts import Experts
 from halflabel.model.network import Frozen
+from halflabel.model.relation import Related
 from halflabel.model.source import VectorSource
+from halflabel.parts.losses import Asymmetric
 from halflabel.parts.prior import sentences, unlearnable
 from halflabel.train.objective import Draw, Objective, Problem
 from halflabel.types import Partial, Shape
@@ -75,18 +78,26 @@ def test_unknown_entries_are_told_from_no(mark: float, tiny_encoder: str) -> Non
     assert rest[1] is None and rest[0].unknown == (1,)  # type: ignore[union-attr]
 
 
+def last_layers(head: torch.nn.Module) -> list[torch.Tensor]:
+    """Weights of the labels, (K, D) each, that a loss comes to first."""
+    if isinstance(head, Related):  # its classifiers also hear of a label through what the others have to do with it
+        return [head.relation[-1].weight]
+    if isinstance(head, Experts):
+        return [expert.weight for expert in head.experts]
+    return [head.weight if hasattr(head, "weight") else head.output.weight]
+
+
 @pytest.mark.parametrize("method", SEVERAL)
 def test_an_unknown_entry_has_no_part_in_the_loss(method: str) -> None:
     torch.manual_seed(0)
-    shape = Shape(labels=4, width=6, labelled=3, unlabelled=0)
+    shape = Shape(labels=4, width=8, labelled=3, unlabelled=0)
     objective = Objective(Frozen(), find(method)(shape))
     y = torch.tensor([[1.0, float("nan"), 0.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
-    problem = Problem(VectorSource([torch.randn(3, 6)]), y, 0, task="multi-label")
+    problem = Problem(VectorSource([torch.randn(3, 8)]), y, 0, task="multi-label")
     draw = Draw(np.array([0]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
     objective(problem, draw, 0.0).loss.backward()
-    head = objective.network.head
-    gradient = head.weight.grad if hasattr(head, "weight") else head.output.weight.grad
-    assert gradient[1].abs().sum() == 0 and gradient[0].abs().sum() > 0 and gradient[2].abs().sum() > 0
+    for gradient in (weight.grad for weight in last_layers(objective.network.head)):
+        assert gradient[1].abs().sum() == 0 and gradient[0].abs().sum() > 0 and gradient[2].abs().sum() > 0
     without = Problem(problem.source, y.nan_to_num(), 0, task="multi-label")
     assert objective(problem, draw, 0.0).loss < objective(without, draw, 0.0).loss
     empty = Draw(np.array([2]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
@@ -126,7 +137,8 @@ def test_long_tails_neither_crash_nor_flood(method: str, tiny_encoder: str) -> N
     clf = quick(tiny_encoder, method).fit(texts, y, unlabelled=pool)
     p, found = clf.predict_proba(pool), clf.predict(pool)
     assert np.isfinite(p).all() and np.isfinite(clf.model_.scores(pool)).all()
-    assert found[:, 43:].sum() == 0 and found.sum(axis=1).mean() < 3.0
+    assert found[:, 43:].sum() == 0 and found[:, 3:].sum(axis=1).mean() < 1.0
+    assert found.sum(axis=1).mean() < (4.0 if isinstance(find(method)(clf.model_.shape).loss, Asymmetric) else 3.0)
     said = " / ".join(clf.notices_)
     assert "57 labels can hardly be learnt, since no labelled text has it" in said and "40 labels" in said
     hard = {entry["label"]: entry["why"] for entry in clf.model_.facts["hard_labels"]}

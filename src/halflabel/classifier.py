@@ -78,6 +78,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def chosen_settings(self, task: Task) -> Settings:
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
         method = find(self.method or DEFAULT_METHODS[task])
+        if task == "multi-label" and method.twin:
+            method = find(method.twin)
         if method.task != task:
             fitting = ", ".join(sorted(other.name for other in METHODS.values() if other.task == task))
             raise WrongTask(f"the labels are {KINDS[task]}, but the method {method.name} is for {KINDS[method.task]}; "
@@ -132,11 +134,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return self._model.probabilities(as_texts(X, "the texts"))
 
     def score(self, X: Sequence[str], y: Any, sample_weight: Any = None) -> float:
-        """Accuracy; where texts have several labels, the share of texts of which all labels are right."""
+        """Accuracy; where texts have several labels, the share of texts of which all labels are right.
+
+        A text with a label that training never saw is a wrong one.
+        """
         if self._model.task == "multi-class":
             return float(super().score(X, y, sample_weight))
-        truth = self._model.classes.matrix(as_corpus(X, y, "the texts").labels)
-        right = (truth == self._model.rules(self._model.scores(as_texts(X, "the texts")))).all(axis=1)
+        given = as_corpus(X, y, "the texts")
+        classes = self._model.classes.widened(given.labels)
+        found = self._model.rules(self._model.scores(given.texts))
+        unseen = len(classes) - len(self._model.classes)
+        right = (classes.matrix(given.labels) == np.pad(found, ((0, 0), (0, unseen)))).all(axis=1)
         return float(np.average(right, weights=sample_weight))
 
     def save(self, folder: str | Path) -> None:

@@ -109,8 +109,20 @@ def test_the_defaults_of_the_baselines() -> None:
         "freematch": {"momentum": 0.999, "lambda2": 0.001}, "fixmatch": {"cutoff": 0.95}, "nb-em": {"smooth": 1.0},
         "softmatch": {"momentum": 0.999, "sigmas": 2.0}, "vampire": {"states": 81, "embedding": 50, "patience": 5},
         "metaexpert": {"cutoff": 0.95, "tau2": 2.0, "tau3": 4.0, "beta": 0.99},
+        "metaexpert-ml": {"gamma_neg": 4.0, "gamma_pos": 0.0, "shift": 0.05, "tau2": 2.0, "tau3": 4.0, "beta": 0.99},
+        "asl": {"gamma_neg": 4.0, "gamma_pos": 0.0, "shift": 0.05, "follow": "paper"},
+        "cap": {"gamma_neg": 4.0, "gamma_pos": 0.0, "shift": 0.05, "positives": 1.0, "negatives": 1.0},
+        "sdrl": {"distance": 1.0, "relation": 0.2, "lambda1": 1e-5},
     }
     assert {name: {key: find(name).defaults[key] for key in values} for name, values in wanted.items()} == wanted
+
+
+def test_the_paper_plans_of_the_baselines_for_several_labels() -> None:
+    plans = {name: TextClassifier(name, plan="paper").chosen_settings("multi-label").plan
+             for name in ("asl", "cap", "sdrl", "metaexpert-ml")}
+    assert {name: (plan.warmup, plan.warmup_batch, plan.labelled_batch, plan.ema) for name, plan in plans.items()} == {
+        "asl": (0, 0, 8, 0.9997), "cap": (5000, 8, 4, 0.9997), "sdrl": (1000, 0, 4, 0.999),
+        "metaexpert-ml": (5000, 8, 4, 0.999)}
 
 
 def test_without_a_pool_uda_is_cross_entropy_on_all_labelled_texts() -> None:

@@ -10,11 +10,13 @@ from halflabel.commands import options
 
 if TYPE_CHECKING:
     from halflabel.commands.model import Model
-    from halflabel.types import Corpus
+    from halflabel.data.labels import Classes
+    from halflabel.types import Corpus, Label
 
 SHOWN = {"n": "texts", "decision": "decision", "accuracy": "accuracy", "micro_f1": "micro F1", "macro_f1": "macro F1",
          "ranking_loss": "ranking loss", "lrap": "LRAP", "coverage": "coverage", "empty": "texts without a label"}
 CHUNK = 4096  # texts with several labels that are measured at a time
+NAMED = 10  # labels in a sentence
 
 
 def evaluate(
@@ -33,11 +35,12 @@ def evaluate(
     from halflabel.commands.texts import Columns, labelled_rows
 
     fitted = open_model(model, backend)
-    corpus, notices = labelled_rows(file, Columns(text_column, label_column), fitted.classes, role="test")
-    for notice in notices:
-        console.note(notice)
+    corpus, notices = labelled_rows(file, Columns(text_column, label_column), fitted.classes, role="test", unseen=True)
     several = decision is not None or fitted.task == "multi-label"
     figures = measure_several(fitted, corpus, decision) if several else measure(fitted, corpus)
+    notices += about_unseen(figures["unseen"], corpus)
+    for notice in notices:
+        console.note(notice)
     if json:
         console.say_json(figures | {"notices": notices})
         return
@@ -48,25 +51,50 @@ def evaluate(
 
 
 def measure(fitted: Model, corpus: Corpus) -> dict[str, Any]:
-    """Accuracy and F1 of a model on texts whose labels are all known to it."""
+    """Accuracy and F1 of a model on texts; a label that training never saw is one that it always misses."""
     from halflabel.metrics import multi_class
 
+    classes = fitted.classes.widened(corpus.labels)
     with console.meter() as meter:
         scores = fitted.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
-    truth = fitted.classes.matrix(corpus.labels).argmax(axis=1)
-    return multi_class(truth, scores.argmax(axis=1), fitted.classes.names)
+    truth = classes.matrix(corpus.labels).argmax(axis=1)
+    return multi_class(truth, scores.argmax(axis=1), classes.names) | unseen(fitted, classes)
 
 
 def measure_several(fitted: Model, corpus: Corpus, decision: str | None) -> dict[str, Any]:
-    """F1 and ranking figures of a model on texts with several labels, a chunk of texts at a time."""
+    """F1 and ranking figures of a model on texts with several labels, a chunk of texts at a time.
+
+    A label that training never saw is always missed, and ranked below all others.
+    """
+    import numpy as np
+
     from halflabel.ranking import Tally
 
-    rule, tally, n = fitted.rules.rule(decision), Tally(len(fitted.classes)), len(corpus)
+    classes = fitted.classes.widened(corpus.labels)
+    rule, tally, n = fitted.rules.rule(decision), Tally(len(classes)), len(corpus)
+    new = ((0, 0), (0, len(classes) - len(fitted.classes)))
     with console.meter() as meter:
         for start in range(0, n, CHUNK):
             part = slice(start, start + CHUNK)
             scores = fitted.scores(corpus.texts[part])
-            truth = fitted.classes.matrix(corpus.labels[part]) > 0
-            tally.add(truth, rule(fitted.rules.probabilities(scores)), scores)
+            given = rule(fitted.rules.probabilities(scores))
+            tally.add(classes.matrix(corpus.labels[part]) > 0, np.pad(given, new),
+                      np.pad(scores, new, constant_values=-np.inf))
             meter.show("predicting", min(start + CHUNK, n), n)
-    return tally.figures(fitted.classes.names) | {"decision": rule.name, "decision_fitted_on": rule.fitted_on}
+    return (tally.figures(classes.names) | unseen(fitted, classes)
+            | {"decision": rule.name, "decision_fitted_on": rule.fitted_on})
+
+
+def unseen(fitted: Model, classes: Classes) -> dict[str, Any]:
+    """The labels that the model does not know."""
+    return {"unseen": list(classes.names[len(fitted.classes) :])}
+
+
+def about_unseen(names: list[Label], corpus: Corpus) -> list[str]:
+    """A sentence that names labels which training never saw, if there are any."""
+    if not names:
+        return []
+    listed = ", ".join(map(str, names[:NAMED])) + (f" and {len(names) - NAMED} more" if len(names) > NAMED else "")
+    were, count = ("was", "counts") if len(names) == 1 else ("were", "count")
+    return [f"{len(names)} of the labels in {corpus.source} {were} not seen in training and {count} as missed: "
+            f"{listed}"]

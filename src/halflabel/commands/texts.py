@@ -89,10 +89,14 @@ def read_dev(file: Path, columns: Columns, classes: Classes, training: Sequence[
     return corpus, notices
 
 
-def labelled_rows(file: Path, columns: Columns, classes: Classes, *, role: str) -> tuple[Corpus, list[str]]:
-    """The rows of a file that have a text and a label, every label a known one."""
+def labelled_rows(file: Path, columns: Columns, classes: Classes, *, role: str,
+                  unseen: bool = False) -> tuple[Corpus, list[str]]:
+    """The rows of a file that have a text and a label, every label a known one, unless some may be `unseen`."""
     corpus = read(file, text=columns.text, label=columns.label)
-    check_known(corpus, classes)
+    if unseen:
+        classes.widened(corpus.labels, source=corpus.source)
+    else:
+        check_known(corpus, classes)
     rows, notices = clean(corpus.labelled(), role=role)
     missing = len(corpus) - len(corpus.labelled())
     if missing:

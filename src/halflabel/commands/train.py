@@ -20,6 +20,7 @@ from halflabel.types import BadInput, WrongTask
 if TYPE_CHECKING:
     from halflabel.classifier import TextClassifier
     from halflabel.commands.texts import Texts
+    from halflabel.record import Settings
 
 STOPPED = 130  # what shells expect after Ctrl-C
 
@@ -116,7 +117,7 @@ def add_views(texts: Texts, views: Views, estimator: TextClassifier, text_column
         return texts
     if views.file is not None and views.translate:
         raise BadInput("--views and --back-translate both give strong views; choose one of them")
-    check_wants_views(estimator.chosen_settings(texts.labelled.task).method, texts)
+    check_wants_views(estimator.chosen_settings(texts.labelled.task), texts)
     if views.file is not None:
         from halflabel.commands.texts import with_views
 
@@ -128,16 +129,18 @@ def add_views(texts: Texts, views: Views, estimator: TextClassifier, text_column
     return replace(texts, pool=replace(texts.pool, views=[(view,) for view in found]))
 
 
-def check_wants_views(method: str, texts: Texts) -> None:
+def check_wants_views(settings: Settings, texts: Texts) -> None:
     """Refuses views that nothing would look at."""
     from halflabel.methods import find
     from halflabel.types import Shape
 
     if not len(texts.pool):
         raise BadInput("there are no unlabelled texts to take strong views of; give --unlabelled")
-    if not find(method)(Shape(labels=2, width=8, labelled=2, unlabelled=2)).strong_views:
-        raise BadInput(f"the method {method} uses no strong views; choose another --method (bdd-f does), or leave out "
-                       "--views and --back-translate")
+    method, shape = find(settings.method), Shape(labels=2, width=8, labelled=2, unlabelled=2)
+    if not method(shape, **settings.hyper).strong_views:
+        way = "set views=strong" if "views" in method.defaults else "choose another --method (bdd-f does)"
+        raise BadInput(f"the method {method.name} uses no strong views; {way}, or leave out --views and "
+                       "--back-translate")
 
 
 def set_checkpoints(seconds: float) -> None:

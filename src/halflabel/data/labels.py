@@ -137,6 +137,21 @@ class Classes:
             raise BadInput(f"{place}the label {plain!r} is unknown{self._hint(plain)}; known are {known}")
         return column
 
+    def widened(self, labels: Iterable[Label | tuple[Label, ...] | None], *, source: str = "memory") -> Classes:
+        """These classes and, after them, those that only `labels` have.
+
+        A label that only its kind keeps from being a known one is refused; so are labels of which none is known.
+        """
+        rows: dict[tuple[type, Label], int] = {}  # the first that has a label
+        for row, label in enumerate(labels, 1):
+            for name in () if label is None else _several(label):
+                rows.setdefault((type(name), name), row)
+        new = [known for known in rows if known not in self._columns]
+        for known in new:
+            if self._hint(known[1]) or len(new) == len(rows):
+                self.index(known[1], row=rows[known], source=source)
+        return Classes(self.names + tuple(sorted((name for _, name in new), key=str)))
+
     def _hint(self, label: Label) -> str:
         twin = next((name for name in self.names if str(name) == str(label)), None)
         if twin is None:

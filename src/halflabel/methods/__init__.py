@@ -2,17 +2,19 @@
 
 from halflabel.methods import (
     angular,
+    asymmetric,
     bayes,
     classic,
     lift,
     matching,
     metaexpert,
     multilabel,
+    relations,
     supervised,
     vampire,
     vat,
 )
 from halflabel.methods.registry import METHODS, Method, find
 
-__all__ = ["METHODS", "Method", "angular", "bayes", "classic", "find", "lift", "matching", "metaexpert", "multilabel",
-           "supervised", "vampire", "vat"]
+__all__ = ["METHODS", "Method", "angular", "asymmetric", "bayes", "classic", "find", "lift", "matching", "metaexpert",
+           "multilabel", "relations", "supervised", "vampire", "vat"]

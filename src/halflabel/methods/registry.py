@@ -22,11 +22,14 @@ RANGES: dict[str, tuple[float, float]] = {
     "vocabulary": (1, 1e7), "states": (2, 1e5), "embedding": (1, 1e5), "reading": (0.0, 1.0), "patience": (1, 1e6),
     "C": (1e-9, 1e9), "threshold": (0.0, 0.999999), "relax": (1e-6, 0.999999), "neighbours": (1, 1e6),
     "gamma": (1e-9, 1e6), "tau2": (0.0, 1e3), "tau3": (0.0, 1e3), "apart": (0.0, 1.0), "beta": (0.0, 0.999999),
+    "gamma_neg": (0.0, 1e3), "gamma_pos": (0.0, 1e3), "shift": (0.0, 0.999999), "positives": (0.0, 1.0),
+    "negatives": (0.0, 1.0), "distance": (0.0, 1e6), "after": (0.0, 1.0), "relation": (0.0, 1e6),
 }
 # The words that a setting may be.
 CHOICES: dict[str, tuple[str, ...]] = {
     "anneal": ("linear", "exp", "log", "none"), "count_unused": ("yes", "no"), "kernel": ("knn", "rbf"),
-    "follow": ("paper", "code"),
+    "follow": ("paper", "code"), "views": ("same", "strong"),
+    "answer": ("adjusted", "plain"),
 }
 Words = Literal["", "counts", "tf-idf"]
 
@@ -46,6 +49,7 @@ class Method:
     closed: bool = False  # is fitted as a whole before the first step, and takes none
     labelled_pool: bool = False  # without a pool, the labelled texts stand in for it
     bounded: bool = False  # has vectors, words or neighbours of its whole pool in memory: takes part of a large one
+    twin: str = ""  # the method that it is where texts have several labels
 
     @property
     def summary(self) -> str:
@@ -98,11 +102,11 @@ METHODS: dict[str, Method] = {}
 
 def method(name: str, *, task: Task, paper: str, plans: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
            words: Words = "", depths: int = 1, whole: bool = False, closed: bool = False,
-           labelled_pool: bool = False, bounded: bool = False) -> Callable[..., Any]:
+           labelled_pool: bool = False, bounded: bool = False, twin: str = "") -> Callable[..., Any]:
     """Registers a function as a method."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
         METHODS[name] = Method(name, task, paper, build, plans, words, depths, whole or depths > 1, closed,
-                               labelled_pool, bounded or closed)
+                               labelled_pool, bounded or closed, twin)
         return build
     return register
 

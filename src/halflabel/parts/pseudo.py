@@ -22,6 +22,16 @@ class Target(NamedTuple):
     y: Tensor
     weight: Tensor
 
+    @property
+    def weighed(self) -> Tensor:
+        """y times its weight, (N, K)."""
+        return self.y * (self.weight if self.weight.dim() == 2 else self.weight[:, None])
+
+    @property
+    def kept(self) -> Tensor:
+        """Texts of which something counts, (N,)."""
+        return (self.weight if self.weight.dim() == 1 else self.weight.amax(dim=1)) > 0
+
 
 class Labeller(nn.Module):
     """Labels texts by the probabilities of the model as it stands."""

@@ -35,7 +35,7 @@ class Guard(nn.Module):
 
     def record(self, rows: np.ndarray, target: Target, step: int) -> None:
         """Notes what the rows of a step were taken to be."""
-        kept, y = target.weight.cpu() > 0, target.y.cpu()
+        kept, y = target.kept.cpu(), target.y.cpu()
         accepted = torch.from_numpy(rows)[kept]
         self.label[accepted] = (y.argmax(dim=1) if self.label.dim() == 1 else y > 0.5)[kept]
         fresh = accepted[self.since[accepted] < 0]

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from halflabel.data.batches import Batches
 from halflabel.parts.prior import prior
@@ -18,8 +17,8 @@ from halflabel.train.checkpoint import Kept, State
 from halflabel.train.ema import Average
 from halflabel.train.guard import Guard, snapshot
 from halflabel.train.interrupt import Interrupted, stop_requested
-from halflabel.train.objective import Draw, Objective, Problem, Step
-from halflabel.train.optimizer import load_moments, make_optimizer, moments, rates
+from halflabel.train.objective import Draw, Objective, Problem, Step, Turn
+from halflabel.train.optimizer import Descent
 from halflabel.train.survey import Survey, describe, survey
 from halflabel.types import Plan
 
@@ -68,7 +67,7 @@ class Run:
         self.step = 0
         self.uses_pool = problem.unlabelled > 0 and objective.method.uses_pool
         self.average = Average(objective.network, plan.ema)
-        self.optimizer = make_optimizer(objective, plan)
+        self.descent = Descent(objective, plan)
         self.guard = Guard(problem.y.shape[1], problem.unlabelled, problem.task)
         self.start = snapshot(objective)
         self.best: State = {}
@@ -160,7 +159,7 @@ class Run:
         """Goes back to what the labelled texts alone gave, and trusts the pool less."""
         self.objective.load_state_dict(self.start)
         self.average.reset(self.objective.network)
-        self.optimizer = make_optimizer(self.objective, self.plan)
+        self.descent = Descent(self.objective, self.plan)
         notice = self.guard.recover()
         self.notices.append(f"step {self.step}: {notice}")
         return notice
@@ -177,23 +176,26 @@ class Run:
 
     def learn(self) -> Step:
         """One step of gradient descent; its randomness is a function of seed and step alone."""
-        rates(self.optimizer, self.plan, self.step)
+        self.descent.rates(self.step)
         torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
         self.objective.train()
         done = (self.step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
         labelled = self.warming if self.step < self.plan.warmup else self.labelled
         draw = Draw(labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]),
                     max(0.0, done))
-        step: Step = self.objective(self.problem, draw, self.objective.method.weight(done) * float(self.guard.trust))
-        self.optimizer.zero_grad(set_to_none=True)
-        step.loss.backward()
-        if self.plan.clip < float("inf"):
-            nn.utils.clip_grad_norm_(self.objective.parameters(), self.plan.clip)
-        self.optimizer.step()
+        weight = self.objective.method.weight(done) * float(self.guard.trust)
+        step, *_ = [self.move(turn, draw, weight) for turn in self.objective.turns]
         self.average.update(self.objective.network)
         if step.target is not None:
             self.guard.record(draw.unlabelled, step.target, self.step)
         self.step += 1
+        return step
+
+    def move(self, turn: Turn, draw: Draw, weight: float) -> Step:
+        """One turn of a step; one that has nothing to learn is passed over."""
+        step: Step = self.objective(self.problem, draw._replace(turn=turn.name), weight)
+        if step.loss.requires_grad:
+            self.descent(turn, step.loss)
         return step
 
     def end(self, keeper: Kept, report: Report, judge: Callable[[], float] | None) -> Outcome:
@@ -225,7 +227,7 @@ class Run:
         """All state as named tensors."""
         parts = {"objective": self.objective.state_dict(), "average": self.average.tensors,
                  "guard": self.guard.state_dict(), "start": self.start, "best": self.best,
-                 "moments": moments(self.optimizer, self.objective)}
+                 "moments": self.descent.moments()}
         return {f"{part}/{name}": tensor.detach().clone()
                 for part, state in parts.items() for name, tensor in state.items()}
 
@@ -241,5 +243,5 @@ class Run:
         self.objective.load_state_dict(part["objective"])
         self.guard.load_state_dict(part["guard"])
         self.average.tensors, self.start, self.best = part["average"], part["start"], part["best"]
-        load_moments(self.optimizer, self.objective, part["moments"])
+        self.descent.load(part["moments"])
         self.step, self.score, self.notices = notes["step"], notes["score"], list(notes["notices"])

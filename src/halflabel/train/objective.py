@@ -113,6 +113,7 @@ class Draw(NamedTuple):
     unlabelled: np.ndarray  # counted from 0 within the pool; empty during warm-up
     rng: np.random.Generator
     progress: float = 0.0  # how far the run is, in [0, 1]; 0 during warm-up
+    turn: str = ""  # which turn of the step it is
 
 
 class Step(NamedTuple):
@@ -124,8 +125,22 @@ class Step(NamedTuple):
     target: Target | None  # what the unlabelled rows were taken to be
 
 
+class Turn(NamedTuple):
+    """A part of a step with its own optimizer: what learns in it, by the beginnings of names, and how fast."""
+
+    name: str = ""
+    learns: tuple[str, ...] = ("",)
+    rate: float = 1.0  # times the rates of the plan
+
+
 class Rule(nn.Module):
-    """A step of a method whose objective is not that of Eqs. 11 and 14; its state is part of a checkpoint."""
+    """A step of a method whose objective is not that of Eqs. 11 and 14; its state is part of a checkpoint.
+
+    A step may have several turns, each with a loss of its own; a loss without a gradient passes its turn over. What
+    the step came to is said by the first.
+    """
+
+    turns: tuple[Turn, ...] = (Turn(),)
 
     def forward(self, objective: Objective, problem: Problem, draw: Draw, weight: float) -> Step:
         raise AssertionError("every rule says what a step does")
@@ -159,27 +174,21 @@ class Objective(nn.Module):
             return Step(loss + self.penalty(scores, head), float(loss.detach()), 0.0, None)
 
         pool = problem.labelled + draw.unlabelled
-        target = self._targets(problem, pool)
+        target = self.targets(problem, pool)
         views = np.concatenate([np.zeros_like(draw.labelled), self.strong(problem, draw)])
         scores = self.outputs(problem, np.concatenate([draw.labelled, pool]), views, draw.rng).scores
         labelled = self._supervised(scores[: len(known.y)], known, draw.progress)
-        unlabelled = self._each(scores[len(known.y) :], target).mean()
+        unlabelled = each(self.method.loss, scores[len(known.y) :], target).mean()
         loss = labelled + weight * unlabelled + self.penalty(scores, head, target)
         return Step(loss, float(labelled.detach()), float(unlabelled.detach()), target)
 
-    def _each(self, scores: Tensor, target: Target) -> Tensor:
-        """Loss of each text, (N,); a label that is masked out is put where no loss can see it."""
-        if target.weight.dim() == 1:
-            return target.weight * self.method.loss(scores, target.y)
-        return self.method.loss(scores.masked_fill(target.weight == 0, OUT_OF_SIGHT), target.y * target.weight)
-
     def _supervised(self, scores: Tensor, known: Target, progress: float) -> Tensor:
         """The mean loss of labelled texts, of those alone that are released."""
-        each, release = self._each(scores, known), self.method.release
-        return each.mean() if release is None else release(each, scores, known.y, progress)
+        losses, release = each(self.method.loss, scores, known), self.method.release
+        return losses.mean() if release is None else release(losses, scores, known.y, progress)
 
     @torch.no_grad()
-    def _targets(self, problem: Problem, rows: np.ndarray) -> Target:
+    def targets(self, problem: Problem, rows: np.ndarray) -> Target:
         """Pseudo-labels from the fixed copy of the current weights (Sec. III-A), on the texts themselves."""
         def ask() -> Tensor:
             return self.method.probabilities(self.outputs(problem, rows).scores)
@@ -211,5 +220,17 @@ class Objective(nn.Module):
         return line | (self.rule.report() if self.rule is not None else {})
 
     @property
+    def turns(self) -> tuple[Turn, ...]:
+        """The turns of a step: one in which everything learns, unless the method says otherwise."""
+        return (Turn(),) if self.rule is None else self.rule.turns
+
+    @property
     def device(self) -> torch.device:
         return next(self.network.head.parameters()).device
+
+
+def each(loss: Loss, scores: Tensor, target: Target) -> Tensor:
+    """Loss of each text, (N,); a label that is masked out is put where no loss can see it."""
+    if target.weight.dim() == 1:
+        return target.weight * loss(scores, target.y)
+    return loss(scores.masked_fill(target.weight == 0, OUT_OF_SIGHT), target.weighed)

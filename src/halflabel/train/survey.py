@@ -56,8 +56,7 @@ def survey(objective: Objective, problem: Problem, rows: np.ndarray) -> Survey:
     f, scores = outputs(objective, problem.source, everything)
     p = objective.method.probabilities(scores[problem.labelled :])
     target = objective.pseudo.label(p.to(objective.device))
-    pseudo = (target.y * target.weight[:, None]).cpu()
-    return Survey(rows, f, torch.cat([problem.y.nan_to_num().cpu(), pseudo]), p, target)
+    return Survey(rows, f, torch.cat([problem.y.nan_to_num().cpu(), target.weighed.cpu()]), p, target)
 
 
 def describe(seen: Survey, problem: Problem) -> dict[str, Any]:
@@ -65,7 +64,7 @@ def describe(seen: Survey, problem: Problem) -> dict[str, Any]:
     _, variance = angle_moments(angles(cosines(seen.f, prototypes(seen.f, seen.y))), seen.y)
     line: dict[str, Any] = {"dlav": variance_difference(variance.double().numpy())}
     if len(seen.rows):
-        accepted = seen.target.weight.cpu() > 0
+        accepted = seen.target.kept.cpu()
         line |= {"accepted": float(accepted.double().mean()), "shares": seen.shares().round(4).tolist()}
         if problem.truth is not None:
             line |= correctness(seen, problem.truth[torch.from_numpy(seen.rows)], accepted, problem.task)
