@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from halflabel import __version__, console
+from halflabel.commands import bench
 from halflabel.commands.about import info, methods
 from halflabel.commands.annotate import export_to
 from halflabel.commands.augment import augment
@@ -32,6 +33,7 @@ app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
 for command in (train, predict, evaluate, tune, export, check, split, augment, export_to, cache, methods, info, demo):
     app.command()(command)
+app.add_typer(bench.app, name="bench")
 
 
 def _version(wanted: bool) -> None:

@@ -20,7 +20,7 @@ from halflabel.methods import find
 from halflabel.model.bag import Bag, restore_bag
 from halflabel.model.encode import Backend, at_once, encode
 from halflabel.model.encoder import Encoder, restore_encoder
-from halflabel.model.network import Frozen, Network
+from halflabel.model.network import Frozen, Network, Output
 from halflabel.train.checkpoint import State, read_tensors, write_tensors
 from halflabel.train.objective import Objective
 from halflabel.types import BadInput, Progress, Shape, Task
@@ -50,15 +50,18 @@ class Fitted:
 
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """cos(psi) or logits of each label, (N, K)."""
-        self.network.eval()
         parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
         size = at_once(self.shape.width, CHUNK)
         for start in range(0, len(texts), size):
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
             h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend)
-            with torch.inference_mode():
-                parts.append(self.network.classify(torch.from_numpy(h).to(self._device)).scores.cpu().numpy())
+            parts.append(self.classified(h).scores.cpu().numpy())
         return np.concatenate(parts)
+
+    def classified(self, h: np.ndarray) -> Output:
+        """What the network says of texts that are encoded already, (N, H)."""
+        with torch.inference_mode():
+            return self.network.eval().classify(torch.from_numpy(h).to(self._device))
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """p(k | x), (N, K); rows sum to one, or where texts have several labels each label is by itself."""

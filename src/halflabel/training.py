@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -127,9 +128,7 @@ def make_problem(encoder: Encoder | Bag, objective: Objective, labelled: Corpus,
     if method.strong_views and len(pool):
         views += [joined(labelled.texts, view) for view in strong_views(pool, classes.names, settings.seed)]
 
-    def store() -> VectorStore:
-        assert isinstance(encoder, Encoder), "a bag of words is not kept as vectors"
-        return VectorStore(cache_folder() / "vectors", encoder)
+    store = partial(stored_vectors, encoder)
 
     def progress(done: int, total: int) -> None:
         report({"encoded": done, "texts": total})
@@ -146,6 +145,12 @@ def make_problem(encoder: Encoder | Bag, objective: Objective, labelled: Corpus,
         source = TokenSource(encoder, views, drop=plan.token_drop, folder=tokens)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(source, y, len(pool), len(views), known, labelled.task, began)
+
+
+def stored_vectors(encoder: Encoder | Bag) -> VectorStore:
+    """Where an encoder's vectors are kept."""
+    assert isinstance(encoder, Encoder), "a bag of words is not kept as vectors"
+    return VectorStore(cache_folder() / "vectors", encoder)
 
 
 def prepare(encoder: Encoder, plan: Plan) -> None:
@@ -177,8 +182,11 @@ def make_judge(model: Fitted, dev: Corpus, objective: Objective, problem: Proble
     if np.isnan(truth).any():
         raise BadInput(f"{dev.source}: some labels of dev texts are unknown; give texts whose labels are all known.")
 
+    # where the encoder does not learn, the dev texts are encoded once
+    h = stored_vectors(model.encoder)(dev.texts) if isinstance(model.network.encoder, Frozen) else None
+
     def judge() -> float:
-        scores = model.scores(dev.texts)
+        scores = model.scores(dev.texts) if h is None else model.classified(h).scores.cpu().numpy()
         if problem.task == "multi-class":
             return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
         decide = fit_decision(scores, objective, problem, "dev texts")

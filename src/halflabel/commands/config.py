@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,30 @@ def use(ctx: typer.Context, file: Path | None) -> Path | None:
     if file is None and Path(NAME).is_file():
         file = Path(NAME)
     if file is not None and not ctx.resilient_parsing:
-        commands: dict[str, Any] = ctx.find_root().command.commands  # type: ignore[attr-defined]
-        known = {name: keys(command) for name, command in commands.items()}
-        sections = {name: defaults(file, name, section, known) for name, section in load(file).items()}
-        ctx.default_map = sections.get(ctx.info_name or "", {})
+        known = {name: keys(command) for name, command in commands_of(ctx.find_root().command).items()}
+        found = sections(load(file), known)
+        values = {name: defaults(file, name, section, known) for name, section in found.items()}
+        ctx.default_map = values.get(ctx.command_path.partition(" ")[2].replace(" ", "."), {})
     return file
+
+
+def commands_of(group: Any, before: str = "") -> dict[str, Any]:
+    """All commands by the name of their section: `train`, and `bench.quick` for one of a group."""
+    found: dict[str, Any] = {}
+    for name, command in group.commands.items():
+        inside = hasattr(command, "commands")
+        found |= commands_of(command, f"{before}{name}.") if inside else {f"{before}{name}": command}
+    return found
+
+
+def sections(given: dict[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections of a file by name; those of a group's commands lie inside the group's."""
+    groups = {name.partition(".")[0] for name in known if "." in name}
+    found: dict[str, Any] = {}
+    for name, section in given.items():
+        inside = name in groups and isinstance(section, dict)
+        found |= {f"{name}.{one}": value for one, value in section.items()} if inside else {name: section}
+    return found
 
 
 def load(file: Path) -> dict[str, Any]:
