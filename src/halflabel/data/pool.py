@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.columns import Texts, write_arrow
+from halflabel.columns import Texts, strings, write_arrow
 from halflabel.data.clean import notice
 from halflabel.data.files import File, expanded
 from halflabel.data.formats import Table, format_of
@@ -52,13 +52,11 @@ class Origin:
 
     def batches(self) -> Iterator[list[Any]]:
         """Texts and views as Arrow strings, a batch of each at a time."""
-        import pyarrow as pa
-
         if self.file is None:
             assert self.corpus is not None, "a file or a corpus"
             columns = [self.corpus.texts, *(columns_of(self.corpus.views) if self.corpus.views else [])]
             for at in range(0, len(self.corpus), SPREAD):
-                yield [pa.array(column[at : at + SPREAD], pa.large_string()) for column in columns]
+                yield [strings(column[at : at + SPREAD]) for column in columns]
             return
         wanted = usual_names(self.text)
         form = format_of(self.file, wanted)
