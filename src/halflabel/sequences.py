@@ -27,9 +27,10 @@ class Lying(Sequence[T], Generic[T]):
     def __getitem__(self, i: int | slice) -> T | list[T]:
         if isinstance(i, slice):
             return [self.row(j) for j in range(*i.indices(len(self)))]
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"row {i} of {len(self)}")
-        return self.row(int(i) % len(self))
+        n = len(self)
+        if not -n <= i < n:
+            raise IndexError(f"row {i} of {n}")
+        return self.row(int(i) % n)
 
     def __iter__(self) -> Iterator[T]:
         return (self.row(i) for i in range(len(self)))

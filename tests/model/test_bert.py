@@ -20,7 +20,8 @@ from halflabel.model.encoder import Encoder, load_encoder, restore_encoder
 from halflabel.model.source import padded
 from halflabel.model.tokenizer import Tokenizer
 
-ODD = ["", " ", "goal", "GOAL Bread", "[CLS] goal [PAD] bread [MASK]", "bread " * 200, "naïve café \U0001f35e", "a\x00b\r\nc"]
+ODD = ["", " ", "goal", "GOAL Bread", "[CLS] goal [PAD] bread [MASK]", "bread " * 200, "naïve café \U0001f35e",
+       "a\x00b\r\nc"]
 
 
 def pair(folder: str, place: Path, depths: int = 1) -> tuple[Encoder, Encoder]:
@@ -113,8 +114,8 @@ def test_a_saved_model_predicts_without_transformers(tiny_encoder: str, tmp_path
     clf = TextClassifier("bdd-s", tiny_encoder, "laptop", settings={"epochs": 1, "epoch_steps": 2, "warmup": 2})
     clf.fit(texts[:9], labels[:9], unlabelled=texts[9:]).save(tmp_path / "model")
     (tmp_path / "new.txt").write_text("goal match team\nbread soup\n", encoding="utf-8")
-    code = ("import sys; from halflabel.cli import main\n"
-            f"sys.argv = ['halflabel', 'predict', {str(tmp_path / 'model')!r}, {str(tmp_path / 'new.txt')!r}, '--all']\n"
+    command = ["halflabel", "predict", str(tmp_path / "model"), str(tmp_path / "new.txt"), "--all"]
+    code = (f"import sys; from halflabel.cli import main; sys.argv = {command}\n"
             "try:\n    main()\nexcept SystemExit:\n    pass\n"
             "slow = {'transformers', 'sklearn', 'scipy', 'pandas', 'sympy', 'torch._dynamo', 'onnxruntime'}\n"
             "assert not slow & set(sys.modules), slow & set(sys.modules)\n")

@@ -12,7 +12,7 @@ import numpy as np
 from halflabel.types import BadInput
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
-REACH = 32  # characters per token that are looked at: a word piece covers at least one, so what lies far off cannot matter
+REACH = 32  # characters per token that are looked at: a token covers at least one, so what lies far off cannot matter
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str], limit: int) -> list[np.ndarray]:
