@@ -163,7 +163,8 @@ def _bounds(column: Any) -> Sequence[int]:
         size = item * column.type.list_size
         return range(0, size * len(column) + 1, size)
     ends = item * np.frombuffer(column.buffers()[1], np.int64, len(column) + 1)
-    return memoryview(ends.astype(np.uint32) if ends[-1] < 2**32 else ends)  # gives plain numbers, and fast
+    small: Any = ends.astype(np.uint32) if ends[-1] < 2**32 else ends
+    return memoryview(small)  # gives plain numbers, and fast
 
 
 def write_arrow(file: Path, batches: Iterable[Any], schema: Any) -> None:

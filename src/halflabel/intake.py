@@ -10,7 +10,7 @@ import numpy as np
 from halflabel.columns import rows_holding
 from halflabel.data.indicator import Labels, from_matrix, is_matrix
 from halflabel.data.labels import label_of
-from halflabel.sequences import Lying, origin_of, parts_of
+from halflabel.sequences import Lying, Same, origin_of, parts_of
 from halflabel.types import BadInput, Corpus
 
 
@@ -51,7 +51,8 @@ def as_pool(texts: Sequence[str], views: Sequence[Sequence[str]] | None) -> Corp
     """Unlabelled texts with the views that came with them; stored texts stay where they lie."""
     found = as_texts(texts, "unlabelled")
     ready = views if isinstance(views, Lying) else [tuple(view) for view in views or []]
-    return Corpus(found, [None] * len(found), ready, "unlabelled")
+    none: Sequence[None] = Same(None, len(found)) if isinstance(found, Lying) else [None] * len(found)
+    return Corpus(found, none, ready, "unlabelled")
 
 
 def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, taken: np.ndarray, found: np.ndarray,

@@ -51,6 +51,19 @@ class Chosen(Lying[T]):
         return self.base[int(self.rows[i])]
 
 
+class Same(Lying[T]):
+    """One thing in every row."""
+
+    def __init__(self, thing: T, number: int) -> None:
+        self.thing, self.number = thing, number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def row(self, i: int) -> T:
+        return self.thing
+
+
 class Joined(Lying[T]):
     """Sequences one after the other."""
 
@@ -112,6 +125,8 @@ def chosen(base: Sequence[T], rows: Sequence[int]) -> Sequence[T]:
     """The given rows: a list of a list, otherwise where they lie."""
     if not isinstance(base, Lying):
         return [base[i] for i in rows]
+    if isinstance(base, Same):
+        return Same(base.thing, len(rows))
     if isinstance(base, Chosen):
         return Chosen(base.base, base.rows[rows])
     if isinstance(base, Joined) and _rising(rows):

@@ -21,7 +21,7 @@ from halflabel.data.files import File, expanded
 from halflabel.data.formats import Table, format_of
 from halflabel.data.read import column_of, no_text, read, usual_names, view_columns
 from halflabel.disk import cache_folder, write_folder
-from halflabel.sequences import Views, ahead, columns_of
+from halflabel.sequences import Same, Views, ahead, columns_of
 from halflabel.types import BadInput, Corpus
 
 VERSION = 1  # of what stands in the folder
@@ -113,7 +113,7 @@ def open_pool(sources: Sequence[Any], *, text: str | None = None,
     notices += notice(about["duplicates"], "duplicate text", shown, "left out")
     texts = Texts(place / FILE, key)
     ready = Views([Texts(place / FILE, f"{key}-{name}", name) for name in views]) if views else []
-    return Corpus(texts, [None] * len(texts), ready, shown), notices
+    return Corpus(texts, Same(None, len(texts)), ready, shown), notices
 
 
 def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:

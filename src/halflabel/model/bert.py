@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -156,8 +156,8 @@ class Bert(nn.Module):
         # where nothing is padded there is nothing to mask; a graph that is being made cannot look
         full = not torch.compiler.is_compiling() and bool(attention_mask.all())
         mask = None if full else attention_mask.bool()[:, None, None, :]
-        below = [x]
-        for layer in self.encoder["layer"]:  # type: ignore[union-attr]
+        below, layers = [x], cast(nn.ModuleList, self.encoder["layer"])
+        for layer in layers:
             x = layer(x, mask, self.attend)
             if output_hidden_states:
                 below.append(x)
