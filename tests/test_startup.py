@@ -42,3 +42,19 @@ def test_what_a_model_is_can_be_said_without_torch(tmp_path: Path) -> None:
             "assert not {'torch', 'transformers', 'pyarrow'} & set(sys.modules)\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout)["classes"] == ["a", "b"]
+
+
+def test_texts_are_read_in_without_pandas(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    texts = ["one text", "another"]
+    parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    (tmp_path / "a.csv").write_text("\n".join(["text", *texts]), encoding="utf-8")
+    (tmp_path / "a.txt").write_text("\n".join(texts), encoding="utf-8")
+    code = ("import sys; from pathlib import Path; from halflabel import open_pool\n"
+            f"for file in sorted(Path({str(tmp_path)!r}).glob('a.*')):\n"
+            f"    assert list(open_pool([file])[0].texts) == {texts}, file\n"
+            "assert not {'pandas', 'torch', 'sklearn'} & set(sys.modules)\n")
+    subprocess.run([sys.executable, "-c", code], check=True)

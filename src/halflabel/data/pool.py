@@ -149,7 +149,9 @@ def _solid(columns: list[Any]) -> list[Any]:
     import pyarrow.compute as pc
 
     def solid(column: Any) -> Any:
-        found = pc.match_substring_regex(column, SOLID).fill_null(False)
+        found = pc.match_substring_regex(column, SOLID)
+        if found.null_count:  # else there is nothing to fill, and no need for Arrow to import pandas
+            found = found.fill_null(False)
         if pc.all(found).as_py():
             return found
         unsure = np.flatnonzero(~np.asarray(found))
