@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
+from halflabel.commands.predict import chunks, stdin_lines
 from halflabel.data.read import read
 
 
@@ -179,8 +181,7 @@ class TestPredictStreams:
         assert done.code == 2 and words in done.err and done.lines == 1
 
     def test_output_appears_while_input_is_still_coming_and_a_closed_pipe_is_no_error(self, model: Path) -> None:
-        code = "from halflabel.commands import predict; predict.CHUNK = 1; from halflabel.cli import main; main()"
-        process = subprocess.Popen([sys.executable, "-c", code, "predict", str(model)], stdin=subprocess.PIPE,
+        process = subprocess.Popen([sys.executable, "-m", "halflabel", "predict", str(model)], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdin and process.stdout and process.stderr
         process.stdin.write("bread\n")
@@ -192,6 +193,22 @@ class TestPredictStreams:
         said = process.stderr.read()
         assert process.wait(timeout=60) == 0 and said == ""
         process.stderr.close()
+
+
+def test_lines_are_answered_when_no_more_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    monkeypatch.setattr("halflabel.commands.predict.PATIENCE", 0.05)
+    monkeypatch.setattr("halflabel.commands.predict.CHUNK", 4)
+    with open(ours) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        found = chunks(stdin_lines())
+        for written, expected in ((b"\xef\xbb\xbfone\r\ntw", ["one"]), (b"o\n\nthree\nf", ["two", "", "three"]),
+                                  (b"\n" * 5, ["f", "", "", ""])):
+            os.write(theirs, written)
+            assert next(found) == expected
+        os.write(theirs, b"the end")
+        os.close(theirs)
+        assert list(found) == [["", "the end"]]
 
 
 def test_cache_is_counted_and_cleared(tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:

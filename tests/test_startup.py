@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from pathlib import Path
 
 REPEATS = 3
 
@@ -27,3 +29,32 @@ def test_help_takes_less_than_three_tenths() -> None:
             "assert not {'torch', 'transformers', 'onnxruntime', 'pyarrow'} & set(sys.modules)\n"
             "print(time.process_time())")
     assert seconds(code) < 0.3
+
+
+def test_what_a_model_is_can_be_said_without_torch(tmp_path: Path) -> None:
+    config = {"format": 1, "method": "lift", "task": "multi-class", "settings": {}, "classes": ["a", "b"],
+              "shape": {"labels": 2, "width": 8, "labelled": 4, "unlabelled": 0}}
+    (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    (tmp_path / "model.safetensors").touch()
+    code = (f"import sys; sys.argv = ['halflabel', 'info', {str(tmp_path)!r}, '--json']\n"
+            "from halflabel.cli import main\n"
+            "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+            "assert not {'torch', 'transformers', 'pyarrow'} & set(sys.modules)\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert json.loads(done.stdout)["classes"] == ["a", "b"]
+
+
+def test_texts_are_read_in_without_pandas(tmp_path: Path) -> None:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    texts = ["one text", "another"]
+    parquet.write_table(pa.table({"text": texts}), tmp_path / "a.parquet")
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts), encoding="utf-8")
+    (tmp_path / "a.csv").write_text("\n".join(["text", *texts]), encoding="utf-8")
+    (tmp_path / "a.txt").write_text("\n".join(texts), encoding="utf-8")
+    code = ("import sys; from pathlib import Path; from halflabel import open_pool\n"
+            f"for file in sorted(Path({str(tmp_path)!r}).glob('a.*')):\n"
+            f"    assert list(open_pool([file])[0].texts) == {texts}, file\n"
+            "assert not {'pandas', 'torch', 'sklearn'} & set(sys.modules)\n")
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -102,12 +102,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.termination_condition_ = trained.outcome.why
         classes = trained.model.classes
         guard = trained.outcome.guard if len(pool) else Guard(len(classes.names), 0, trained.model.task)
-        taken = classes.names_of(guard.label.numpy() if guard.label.dim() == 2 else guard.label.clamp_min(0).numpy())
-        found, steps = as_objects([None] * len(pool)), np.full(len(pool), -1)
-        rows = np.arange(len(pool)) if trained.rows is None else np.asarray(trained.rows)
-        steps[rows] = guard.since.numpy()
-        found[rows] = as_objects([name if step >= 0 else None for name, step in zip(taken, guard.since, strict=True)])
-        self.transduction_, self.labeled_iter_ = traced(everything, labelled, pool, found, steps)
+        taken = np.flatnonzero(guard.since.numpy() >= 0)
+        found, steps = as_objects(classes.names_of(guard.label.numpy()[taken])), guard.since.numpy()[taken]
+        rows = taken if trained.rows is None else np.asarray(trained.rows)[taken]
+        self.transduction_, self.labeled_iter_ = traced(everything, labelled, pool, rows, found, steps)
 
     def _adopt(self, model: Fitted) -> None:
         names = model.classes.names

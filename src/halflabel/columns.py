@@ -1,18 +1,21 @@
-"""Columns on disk: Arrow files mapped into memory, looked at row by row through their chunks.
+"""Columns on disk: Arrow files of which a row is read when it is looked at, by its place in the file.
 
-Taking rows from a chunked Arrow column would copy the whole column, so a row is found by the offsets of its chunk.
+Taking rows from a chunked Arrow column would copy the whole column. Looking at rows of a file that is mapped into
+memory leaves the pages around them resident, in the end the whole file. So a row is found by the offsets of its chunk
+and its bytes alone are read; a pass over all rows maps one chunk at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
-import mmap
+import os
+import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
+from functools import lru_cache
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -20,59 +23,91 @@ from halflabel.sequences import Chosen, Joined, Lying
 from halflabel.types import BadInput
 
 T = TypeVar("T")
-LEASE = 8192  # rows that are looked at before their pages are given back; a look maps 64 kB, so at most 512 MB
+OPEN = 256  # files of a column that are open at a time: a process may have a thousand or so
+DAMAGED = "; empty it with: halflabel cache --clear"
+
+
+class Chunk(NamedTuple):
+    """Where the rows of one batch of a file lie."""
+
+    file: str
+    batch: int
+    start: int  # of the first row, in bytes
+    bounds: Sequence[int]  # (N + 1,) where rows begin and end, in bytes from the start
+
+
+class Opened:
+    """A file to be read at any place by any thread, closed when nobody holds it any more."""
+
+    def __init__(self, file: str) -> None:
+        try:
+            self.file = open(file, "rb", buffering=0)  # noqa: SIM115
+        except FileNotFoundError:
+            raise BadInput(f"the cache lost {file} while it was in use; run again, and it is made anew") from None
+        self.number, self.lock = self.file.fileno(), threading.Lock()
+
+    def read(self, start: int, length: int) -> bytes:
+        if hasattr(os, "pread"):  # not every system has it
+            return os.pread(self.number, length, start)
+        with self.lock:
+            self.file.seek(start)
+            return self.file.read(length)
+
+    def __del__(self) -> None:
+        if hasattr(self, "file"):
+            self.file.close()
 
 
 class Column(Lying[T]):
-    """One column of Arrow files; `cell` takes row i of a chunk, `key` names the content."""
+    """One column of Arrow files; `cell` makes a row of its bytes, `key` names the content."""
 
-    def __init__(self, files: Sequence[Path], name: str, cell: Callable[[Any, int], T], *, key: str = "") -> None:
+    def __init__(self, files: Sequence[Path], name: str, cell: Callable[[bytes], T], *, key: str = "") -> None:
         self.files, self.name, self.cell, self.key = list(files), name, cell, key
-        self.maps = [_mapped(file) for file in files]
-        self.chunks = [chunk for found in self.maps for chunk in _chunks(found, name)]
-        self.ends = list(accumulate(map(len, self.chunks)))
-        self.looked = 0
+        self.chunks = [chunk for file in self.files for chunk in _chunks(str(file), name)]
+        self.ends = list(accumulate(len(chunk.bounds) - 1 for chunk in self.chunks))
+        self.opened = lru_cache(OPEN)(Opened)
 
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
 
     def row(self, i: int) -> T:
-        self.looked += 1
-        if self.looked >= LEASE:
-            self.release()
         at = bisect_right(self.ends, i)
-        return self.cell(self.chunks[at], i - (self.ends[at - 1] if at else 0))
+        file, _, start, bounds = self.chunks[at]
+        place = i - (self.ends[at - 1] if at else 0)
+        first = bounds[place]
+        return self.cell(self.opened(file).read(start + first, bounds[place + 1] - first))
 
-    def release(self) -> None:
-        """Gives the pages back; the next look brings them in again."""
-        self.looked = 0
-        for found in self.maps:
-            with suppress(AttributeError, OSError):  # not every system can
-                found.madvise(mmap.MADV_DONTNEED)
+    def arrays(self) -> Iterator[Any]:
+        """The column as Arrow arrays, each mapped into memory for as long as somebody holds it."""
+        return (_arrow(chunk.file)[1].get_batch(chunk.batch).column(self.name) for chunk in self.chunks)
 
 
 class Texts(Column[str]):
     """Different texts that are not empty."""
 
     def __init__(self, file: Path, key: str, name: str = "text") -> None:
-        super().__init__([file], name, lambda chunk, i: chunk[i].as_py(), key=key)
+        super().__init__([file], name, bytes.decode, key=key)
 
     def __iter__(self) -> Iterator[str]:
-        for chunk in self.chunks:
-            yield from chunk.to_pylist()
-            self.release()
+        for array in self.arrays():
+            yield from array.to_pylist()
 
     def among(self, wanted: Iterable[str]) -> np.ndarray:
         """Whether each text is one of the wanted, (N,)."""
-        import pyarrow as pa
         import pyarrow.compute as pc
 
-        known = pa.array(list(wanted), pa.large_string())
-        found = [np.empty(0, dtype=bool)]
-        for chunk in self.chunks:
-            found.append(np.asarray(pc.is_in(chunk, value_set=known)))
-            self.release()
-        return np.concatenate(found)
+        known = strings(list(wanted))
+        return np.concatenate([np.empty(0, dtype=bool), *(
+            np.asarray(pc.is_in(array, value_set=known)) for array in self.arrays())])
+
+
+def strings(texts: Sequence[str]) -> Any:
+    """Texts as an Arrow array, by their bytes: Arrow's own way from a list imports pandas where that is installed."""
+    import pyarrow as pa
+
+    cells = [text.encode("utf-8") for text in texts]
+    ends = np.cumsum([0, *map(len, cells)], dtype=np.int64)
+    return pa.LargeStringArray.from_buffers(len(cells), pa.py_buffer(ends), pa.py_buffer(b"".join(cells)))
 
 
 def key_of(text: str) -> bytes:
@@ -94,19 +129,42 @@ def rows_holding(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
     return np.flatnonzero(texts.among(names))
 
 
-def _mapped(file: Path) -> mmap.mmap:
-    with open(file, "rb") as handle:
-        return mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ)
-
-
-def _chunks(found: mmap.mmap, name: str) -> list[Any]:
+def _arrow(file: str) -> tuple[Any, Any]:
+    """The bytes of an Arrow file, mapped for as long as something of it is in use, and a reader of its batches."""
     import pyarrow as pa
 
     try:
-        opened = pa.ipc.open_file(pa.py_buffer(found))
-        return [opened.get_batch(i).column(name) for i in range(opened.num_record_batches)]
-    except (pa.ArrowException, KeyError) as error:
-        raise BadInput(f"the cache is damaged ({str(error)[:80]}); empty it with: halflabel cache --clear") from None
+        whole = pa.memory_map(file).read_buffer()
+        return whole, pa.ipc.open_file(whole)
+    except pa.ArrowException as error:
+        raise BadInput(f"the cache is damaged ({str(error)[:80]}){DAMAGED}") from None
+
+
+def _chunks(file: str, name: str) -> Iterator[Chunk]:
+    import pyarrow as pa
+
+    whole, opened = _arrow(file)
+    for batch in range(opened.num_record_batches):
+        try:
+            column = opened.get_batch(batch).column(name)
+        except (pa.ArrowException, KeyError) as error:
+            raise BadInput(f"the cache is damaged ({str(error)[:80]}){DAMAGED}") from None
+        data = column.buffers()[-1]
+        if len(column):
+            yield Chunk(file, batch, data.address - whole.address if data else 0, _bounds(column))
+
+
+def _bounds(column: Any) -> Sequence[int]:
+    """Where the rows of an Arrow array of texts or lists begin and end, in bytes; four bytes for each will do."""
+    import pyarrow as pa
+
+    item = 1 if pa.types.is_large_string(column.type) else column.type.value_type.bit_width // 8
+    if pa.types.is_fixed_size_list(column.type):
+        size = item * column.type.list_size
+        return range(0, size * len(column) + 1, size)
+    ends = item * np.frombuffer(column.buffers()[1], np.int64, len(column) + 1)
+    small: Any = ends.astype(np.uint32) if ends[-1] < 2**32 else ends
+    return memoryview(small)  # gives plain numbers, and fast
 
 
 def write_arrow(file: Path, batches: Iterable[Any], schema: Any) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from halflabel import __version__
 from halflabel.disk import cache_folder, write_folder
 from halflabel.equations import probabilities
-from halflabel.exported import DESCRIPTION, FORMAT, GRAPH, TOKENIZER, Exported
+from halflabel.exported import DESCRIPTION, FORMAT, GRAPH, Exported
 from halflabel.fitted import Fitted
 from halflabel.model.angles import Balanced, Settled
 from halflabel.model.bag import Bag
@@ -29,6 +29,7 @@ from halflabel.model.encode import Backend, encode
 from halflabel.model.encoder import Encoder
 from halflabel.model.smooth import smooth
 from halflabel.model.source import padded
+from halflabel.model.tokenizer import FILE
 from halflabel.types import BadInput
 
 OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only where a text has one label
@@ -83,7 +84,7 @@ def export(model: Fitted, folder: Path, texts: Sequence[str], *, int8: bool = Fa
     measured: list[Parity] = []
 
     def fill(place: Path) -> None:
-        encoder.tokenizer.backend_tokenizer.save(str(place / TOKENIZER))
+        encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
         write_graph(model, place / GRAPH, texts[:SMOOTHED] if int8 else ())
         facts = {"format": FORMAT, "halflabel": __version__, "method": model.method, "task": model.task,
                  "classes": model.classes.to_json(), "max_tokens": encoder.max_tokens, "padding": encoder.padding,

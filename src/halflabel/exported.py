@@ -12,13 +12,13 @@ import numpy as np
 from halflabel.data.labels import Classes
 from halflabel.decision import Decision
 from halflabel.model.schedule import Batch, batches, cores, crew, share, windows
+from halflabel.model.tokenizer import Tokenizer, token_ids
 from halflabel.types import BadInput, Progress, Task
 
 FORMAT = 1
-DESCRIPTION, GRAPH, TOKENIZER = "export.json", "model.onnx", "tokenizer.json"
+DESCRIPTION, GRAPH = "export.json", "model.onnx"
 NEEDED = ("method", "task", "classes", "max_tokens", "padding", "decision")
 TOKENS = 512  # in a batch: int8 leaves the processor's cache sooner than bf16
-REACH = 32  # characters per token that are looked at: what lies far beyond the limit cannot matter
 
 
 def is_export(folder: Path) -> bool:
@@ -35,14 +35,12 @@ class Exported:
         self.task: Task = self.facts["task"]
         self.classes = Classes.from_json(self.facts["classes"])
         self.decision = decision_of(self.facts, self.folder)
-        self.tokenizer = _tokenizer(self.folder / TOKENIZER, self.facts["max_tokens"])
+        self.tokenizer = Tokenizer(self.folder, self.facts["max_tokens"])
         self.session = _session(self.folder / GRAPH)
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, cut at the encoder's limit, special tokens included."""
-        reach = REACH * int(self.facts["max_tokens"])
-        found = self.tokenizer.encode_batch_fast([text[:reach] for text in texts])
-        return [np.asarray(one.ids, dtype=np.int32) for one in found]
+        return token_ids(self.tokenizer, texts, self.facts["max_tokens"])
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Pooled encoder states, (N, H)."""
@@ -112,18 +110,6 @@ def decision_of(facts: dict[str, Any], folder: Path) -> Decision | None:
     except (ValueError, KeyError, TypeError) as error:
         raise BadInput(f"{folder / DESCRIPTION} holds no whole decision ({error}); export the model again."
                        ) from error
-
-
-def _tokenizer(file: Path, limit: int) -> Any:
-    from tokenizers import Tokenizer
-
-    try:
-        tokenizer = Tokenizer.from_file(str(file))
-    except Exception as error:  # the library raises plain Exception
-        raise BadInput(f"{file} is not a whole tokenizer ({error}); export the model again.") from error
-    tokenizer.no_padding()
-    tokenizer.enable_truncation(limit)
-    return tokenizer
 
 
 def _session(file: Path) -> Any:

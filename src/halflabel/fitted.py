@@ -14,6 +14,7 @@ from torch import Tensor
 
 from halflabel.data.labels import Classes
 from halflabel.decision import Decision
+from halflabel.description import FORMAT, read_config, read_decision, write_decision
 from halflabel.disk import write_folder, write_text
 from halflabel.equations import probabilities
 from halflabel.methods import find
@@ -25,9 +26,7 @@ from halflabel.train.checkpoint import State, read_tensors, write_tensors
 from halflabel.train.objective import Objective
 from halflabel.types import BadInput, Progress, Shape, Task
 
-FORMAT = 1
 CHUNK = 65_536  # texts whose vectors are in memory at a time, at most
-DECISION = "decision.json"
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,25 +110,6 @@ def write_description(folder: Path, encoder: Encoder | Bag, description: dict[st
     write_text(folder / "config.json", json.dumps(description, indent=1, ensure_ascii=False))
 
 
-def write_decision(folder: Path, decision: Decision) -> None:
-    """decision.json, as a whole."""
-    write_text(folder / DECISION, json.dumps(decision.to_json(), indent=1))
-
-
-def read_decision(folder: Path, labels: int) -> Decision | None:
-    """decision.json of a model folder, if it is there; a run writes it at its end."""
-    file = folder / DECISION
-    if not file.is_file():
-        return None
-    try:
-        decision = Decision.from_json(json.loads(file.read_text(encoding="utf-8")))
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{file} is not a decision of halflabel ({error}); train or copy the model again.") from error
-    if len(decision.prior) != labels:
-        raise BadInput(f"{file} is for {len(decision.prior)} labels, the model has {labels}; copy the model again.")
-    return decision
-
-
 def load(folder: str | Path) -> Fitted:
     """Reads a model that `save` or a training run wrote."""
     folder = Path(folder)
@@ -148,24 +128,6 @@ def load(folder: str | Path) -> Fitted:
 
 
 _OWN = ("format", "method", "settings", "task", "classes", "shape", "frozen")
-
-
-def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a model folder."""
-    file = folder / "config.json"
-    if not file.is_file():
-        raise BadInput(f"{folder} holds no halflabel model (there is no {file.name} in it); name a folder that "
-                       "`halflabel train --out` wrote.")
-    try:
-        config: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-        newer = config["format"] > FORMAT
-    except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{file} is not a halflabel configuration ({error}); train or copy the model again.") from error
-    if newer:
-        raise BadInput(f"{file} was written by a newer halflabel (format {config['format']}); upgrade halflabel.")
-    if not (folder / "model.safetensors").is_file():
-        raise BadInput(f"{folder} holds a run that has no model yet; go on with `halflabel train ... --resume`.")
-    return config
 
 
 def _load_into(network: Network, tensors: dict[str, Tensor] | State, folder: Path) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 from halflabel.columns import rows_holding
 from halflabel.data.indicator import Labels, from_matrix, is_matrix
 from halflabel.data.labels import label_of
-from halflabel.sequences import Lying, origin_of, parts_of
+from halflabel.sequences import Lying, Same, origin_of, parts_of
 from halflabel.types import BadInput, Corpus
 
 
@@ -51,38 +51,41 @@ def as_pool(texts: Sequence[str], views: Sequence[Sequence[str]] | None) -> Corp
     """Unlabelled texts with the views that came with them; stored texts stay where they lie."""
     found = as_texts(texts, "unlabelled")
     ready = views if isinstance(views, Lying) else [tuple(view) for view in views or []]
-    return Corpus(found, [None] * len(found), ready, "unlabelled")
+    none: Sequence[None] = Same(None, len(found)) if isinstance(found, Lying) else [None] * len(found)
+    return Corpus(found, none, ready, "unlabelled")
 
 
-def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, found: np.ndarray,
+def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, taken: np.ndarray, found: np.ndarray,
            steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Label (found) and step of the pool's texts, at the places that these texts, and the labelled, have in all."""
+    """Label and step of each text of all, (N,): of labelled texts, and of those rows of the pool (rising) that were
+    taken to have a label (found) at a step; None and -1 of the others."""
     known: dict[str, tuple[Any, int]] = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels,
                                                                                 strict=True)}
-    stored: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+    which: dict[int, np.ndarray] = {}  # of each stored sequence: which of the taken rows each text is, or -1
     start = 0
     for part in parts_of(pool.texts):
-        base, rows, mine = *origin_of(part), slice(start, start + len(part))
+        base, rows = origin_of(part)
+        mine = np.arange(*np.searchsorted(taken, [start, start + len(part)]))
+        places = taken[mine] - start
         start += len(part)
         if isinstance(base, Lying):
-            label, step = stored.setdefault(id(base), (np.full(len(base), None, object), np.full(len(base), -1)))
-            label[rows], step[rows] = found[mine], steps[mine]
+            places = places if isinstance(rows, slice) else rows[places]
+            which.setdefault(id(base), np.full(len(base), -1, np.int32))[places] = mine
         else:
-            known.update(zip(part, zip(found[mine], steps[mine].tolist(), strict=True), strict=True))
-    parts = []
+            known.update({part[i]: (found[k], int(steps[k])) for i, k in zip(places, mine, strict=True)})
+    labels, when = np.full(len(everything), None, object), np.full(len(everything), -1)
+    start = 0
     for part in parts_of(everything):
+        label, step = labels[start : start + len(part)], when[start : start + len(part)]
+        start += len(part)
         base, rows = origin_of(part)
-        if isinstance(base, Lying):
-            label, step = (array[rows].copy() for array in stored.get(id(base), (
-                np.full(len(base), None, object), np.full(len(base), -1))))
-            for i in rows_holding(part, known).tolist():
-                label[i], step[i] = known[part[i]]
-        else:
-            pairs = [known.get(text, (None, -1)) for text in part]
-            label = np.array([*(one for one, _ in pairs), None], dtype=object)[:-1]
-            step = np.array([one for _, one in pairs], dtype=np.int64)
-        parts.append((label, step))
-    return np.concatenate([one for one, _ in parts]), np.concatenate([one for _, one in parts])
+        if id(base) in which:
+            place = which[id(base)][rows]
+            there = np.flatnonzero(place >= 0)
+            label[there], step[there] = found[place[there]], steps[place[there]]
+        for i in rows_holding(part, known).tolist():
+            label[i], step[i] = known[part[i]]
+    return labels, when
 
 
 def aligned(truth: Any, unlabelled: Sequence[str] | None, pool: Corpus) -> list[Any] | None:

@@ -13,8 +13,9 @@ import numpy as np
 import torch
 
 from halflabel.data.labels import Classes
+from halflabel.description import write_decision
 from halflabel.disk import write_text
-from halflabel.fitted import Fitted, write_decision, write_description
+from halflabel.fitted import Fitted, write_description
 from halflabel.sequences import columns_of
 from halflabel.train.checkpoint import write_tensors
 from halflabel.types import BadInput, Corpus, Plan

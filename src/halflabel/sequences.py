@@ -27,9 +27,10 @@ class Lying(Sequence[T], Generic[T]):
     def __getitem__(self, i: int | slice) -> T | list[T]:
         if isinstance(i, slice):
             return [self.row(j) for j in range(*i.indices(len(self)))]
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"row {i} of {len(self)}")
-        return self.row(int(i) % len(self))
+        n = len(self)
+        if not -n <= i < n:
+            raise IndexError(f"row {i} of {n}")
+        return self.row(int(i) % n)
 
     def __iter__(self) -> Iterator[T]:
         return (self.row(i) for i in range(len(self)))
@@ -48,6 +49,19 @@ class Chosen(Lying[T]):
 
     def row(self, i: int) -> T:
         return self.base[int(self.rows[i])]
+
+
+class Same(Lying[T]):
+    """One thing in every row."""
+
+    def __init__(self, thing: T, number: int) -> None:
+        self.thing, self.number = thing, number
+
+    def __len__(self) -> int:
+        return self.number
+
+    def row(self, i: int) -> T:
+        return self.thing
 
 
 class Joined(Lying[T]):
@@ -111,6 +125,8 @@ def chosen(base: Sequence[T], rows: Sequence[int]) -> Sequence[T]:
     """The given rows: a list of a list, otherwise where they lie."""
     if not isinstance(base, Lying):
         return [base[i] for i in rows]
+    if isinstance(base, Same):
+        return Same(base.thing, len(rows))
     if isinstance(base, Chosen):
         return Chosen(base.base, base.rows[rows])
     if isinstance(base, Joined) and _rising(rows):

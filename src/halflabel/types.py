@@ -48,11 +48,11 @@ class Corpus:
     A label is one name (multi-class), a tuple of names (multi-label, `()` meaning none) or None (not labelled);
     a tuple that is a `Partial` leaves some labels open.
     `views` holds ready-made strong views: for each text as many as the file had columns `aug_0`, `aug_1`, ...
-    Texts and views are lists, or sequences on disk (`data.pool`) that no step here takes into memory.
+    All are lists; in a pool on disk (`data.pool`) they are sequences that no step here takes into memory.
     """
 
     texts: Sequence[str]
-    labels: list[Label | tuple[Label, ...] | None]
+    labels: Sequence[Label | tuple[Label, ...] | None]
     views: Sequence[tuple[str, ...]] = field(default_factory=list)
     source: str = "memory"
 
@@ -70,7 +70,7 @@ class Corpus:
     def take(self, rows: Sequence[int]) -> Corpus:
         """The given rows, in the given order."""
         views = chosen(self.views, rows) if self.views else []
-        return Corpus(chosen(self.texts, rows), [self.labels[i] for i in rows], views, self.source)
+        return Corpus(chosen(self.texts, rows), chosen(self.labels, rows), views, self.source)
 
     def labelled(self) -> Corpus:
         return self.take([i for i, label in enumerate(self.labels) if label is not None])
@@ -83,7 +83,7 @@ class Corpus:
 
     def __add__(self, other: Corpus) -> Corpus:
         views = joined(self.views, other.views) if bool(self.views) == bool(other.views) else []
-        return Corpus(joined(self.texts, other.texts), self.labels + other.labels, views, self.source)
+        return Corpus(joined(self.texts, other.texts), joined(self.labels, other.labels), views, self.source)
 
 
 @dataclass(frozen=True)

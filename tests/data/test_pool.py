@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -131,8 +132,34 @@ def test_rows_slices_and_what_is_not_there(texts: Texts) -> None:
     assert texts[98:] == ["text 98", "text 99"]
     with pytest.raises(IndexError):
         texts[100]
-    texts.release()
-    assert texts[3] == "text 3"
+
+
+def test_rows_without_a_way_to_read_at_a_place(texts: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(os, "pread")
+    assert [texts[i] for i in (99, 0, 42)] == ["text 99", "text 0", "text 42"]
+
+
+def test_a_store_that_was_cleared_in_use_says_so(texts: Texts) -> None:
+    texts.files[0].unlink()
+    with pytest.raises(BadInput, match="run again"):
+        texts[3]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux says how much is resident")
+def test_looking_at_rows_leaves_nothing_resident(tmp_path: Path) -> None:
+    (tmp_path / "pool.txt").write_text("\n".join(f"{i} {'word ' * 200}" for i in range(20_000)))
+    found = open_pool([tmp_path / "pool.txt"])[0].texts
+
+    def resident() -> int:
+        lines = Path("/proc/self/status").read_text().splitlines()
+        return next(int(line.split()[1]) for line in lines if line.startswith("RssFile"))
+
+    found[0]
+    before = resident()
+    for i in np.random.default_rng(0).integers(0, 20_000, 4_000).tolist():
+        assert found[i].startswith(f"{i} word")
+    assert found.among(["nowhere"]).sum() == 0 and sum(1 for _ in found) == 20_000
+    assert resident() - before < 2_000  # of 20,000 kB
 
 
 def test_sequences_stay_where_they_lie(texts: Texts) -> None:

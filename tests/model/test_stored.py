@@ -45,6 +45,15 @@ def test_token_ids(texts: Texts, tiny_encoder: str, tmp_path: Path) -> None:
     assert max(map(len, token_ids(shorter, texts, tmp_path / "tokens"))) == 8
 
 
+def test_few_files_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.columns.OPEN", 3)
+    ids = stored.Ids(stored.shards(tmp_path, [str(i) for i in range(40)], lambda some: stored.ragged(
+        [np.arange(int(text), dtype=np.int32) for text in some]), 4))
+    order = np.random.default_rng(0).permutation(40).tolist()
+    assert all(ids[i].tolist() == list(range(i)) for i in order) and ids.lengths().tolist() == list(range(40))
+    assert ids.opened.cache_info().currsize == 3 and len(ids.files) == 10
+
+
 def test_vectors_are_computed_once_and_a_kill_costs_one_shard(texts: Texts, tiny_encoder: str, tmp_path: Path,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(tiny_encoder)

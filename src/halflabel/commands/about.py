@@ -95,7 +95,7 @@ def about_machine() -> dict[str, Any]:
 
 def about_model(folder: Path) -> dict[str, Any]:
     """What a model is and how it came to be."""
-    from halflabel.fitted import read_config, read_decision
+    from halflabel.description import read_config, read_decision
 
     config = read_config(folder)
     ended, decision = config.get("run", {}), read_decision(folder, len(config["classes"]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
@@ -36,8 +37,10 @@ def open_model(folder: Path, backend: str | None) -> Model:
         if backend not in (None, "onnx", "onnx-int8"):
             raise BadInput(f"{folder} is an exported model, which only ONNX Runtime can run; leave out --backend")
         return Exported(folder)
+    gc.disable()  # imports make many objects and no garbage; to look for some is a tenth of the wait
     from halflabel.fitted import load
 
+    gc.enable()
     fitted = load(folder)
     if backend in (None, "torch"):
         return fitted

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sys
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from halflabel.decision import Rule
 
 CHUNK = 1024  # texts that are predicted and written at a time
+PATIENCE = 0.5  # seconds that a line waits for others to be answered together
 STDIN = "-"
 
 
@@ -58,7 +60,7 @@ def predict(
 
     names = expanded(files or [STDIN])
     kind = kind_of(names, out, format, shard, resume=resume, force=force)
-    texts: Iterable[str] = itertools.chain.from_iterable([texts_of(file, text_column) for file in names])
+    texts: Iterable[str | None] = itertools.chain.from_iterable([texts_of(file, text_column) for file in names])
     fitted = open_model(model, backend)
     rule = rule_of(fitted, decision)
     target = output(out, kind)
@@ -66,7 +68,7 @@ def predict(
         about = {"model": weights_of(model), "backend": backend, "files": names, "all": all, "text": text_column,
                  "decision": decision}
         shards = Shards(out, kind, shard, about, resume=resume)
-        texts, target = itertools.islice(texts, shards.finished, None), shards.open()
+        texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
     count = pour(texts, fitted, rule, target, everything=all)
     if out is not None:
         console.say(f"{count:,} predictions are in {out}")
@@ -77,7 +79,7 @@ def rule_of(fitted: Model, decision: str | None) -> Rule | None:
     return fitted.rules.rule(decision) if decision is not None or fitted.task == "multi-label" else None
 
 
-def pour(texts: Iterable[str], fitted: Model, rule: Rule | None, target: AbstractContextManager[Write], *,
+def pour(texts: Iterable[str | None], fitted: Model, rule: Rule | None, target: AbstractContextManager[Write], *,
          everything: bool) -> int:
     """Predicts and writes, a chunk at a time; says how many there were."""
     count = empty = without = 0
@@ -128,8 +130,8 @@ def weights_of(model: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def texts_of(file: str, text_column: str | None) -> Iterable[str]:
-    """The texts of a file as it is read; standard input comes line by line unless it is a table."""
+def texts_of(file: str, text_column: str | None) -> Iterable[str | None]:
+    """The texts of a file as it is read; standard input comes line by line unless it is a table, None for a pause."""
     if file == STDIN and text_column is None and not looks_like_json():
         return stdin_lines()
     from halflabel.data.pool import origin
@@ -146,23 +148,56 @@ def looks_like_json() -> bool:
     return waiting.lstrip().startswith(b"{")
 
 
-def stdin_lines() -> Iterator[str]:
-    """Lines of standard input as they come."""
-    count = 0
-    for count, line in enumerate(sys.stdin.buffer, 1):
-        try:
-            yield line.decode("utf-8-sig" if count == 1 else "utf-8").rstrip("\r\n")
-        except UnicodeDecodeError:
-            raise BadInput(f"standard input, line {count}: not UTF-8; save or convert it as UTF-8") from None
+def stdin_lines() -> Iterator[str | None]:
+    """Lines of standard input as they come; None where those before it have waited long enough for more to come."""
+    count, rest, since = 0, b"", None
+    while block := sys.stdin.buffer.read1():  # type: ignore[union-attr]
+        since = since or time.monotonic()
+        *lines, rest = (rest + block).split(b"\n")
+        for line in lines:
+            count += 1
+            yield decoded(line, count)
+        if not more_within(since + PATIENCE - time.monotonic()):
+            yield None
+            since = None
+    if rest:
+        count += 1
+        yield decoded(rest, count)
     if not count:
         raise BadInput("standard input is empty; give at least one text")
 
 
-def chunks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """The texts, CHUNK at a time."""
-    source = iter(texts)
-    while chunk := list(itertools.islice(source, CHUNK)):
-        yield chunk
+def more_within(seconds: float) -> bool:
+    """Whether standard input has more to read, or ends, within so many seconds."""
+    import select
+
+    try:
+        return bool(select.select([sys.stdin.buffer], [], [], max(0.0, seconds))[0])
+    except OSError:  # not every system can wait for a pipe
+        return False
+
+
+def decoded(line: bytes, number: int) -> str:
+    """A line as text."""
+    try:
+        return line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
+    except UnicodeDecodeError:
+        raise BadInput(f"standard input, line {number}: not UTF-8; save or convert it as UTF-8") from None
+
+
+def without_pauses(texts: Iterable[str | None]) -> Iterator[str]:
+    return (text for text in texts if text is not None)
+
+
+def chunks(texts: Iterable[str | None]) -> Iterator[list[str]]:
+    """The texts, CHUNK at a time, or fewer where there is a pause."""
+    chunk: list[str] = []
+    for text in itertools.chain(texts, [None]):
+        if text is not None:
+            chunk.append(text)
+        if len(chunk) == CHUNK or (text is None and chunk):
+            yield chunk
+            chunk = []
 
 
 def rows(fitted: Model, texts: list[str], rule: Rule | None, *, everything: bool) -> list[dict[str, Any]]:

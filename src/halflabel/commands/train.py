@@ -196,7 +196,7 @@ def resume_command() -> str:
 
 def finish(out: Path, notices: list[str], *, as_json: bool) -> None:
     """Says what was trained and what to type next."""
-    from halflabel.fitted import read_config, read_decision
+    from halflabel.description import read_config, read_decision
 
     config = read_config(out)
     ended, decision = config["run"], read_decision(out, len(config["classes"]))

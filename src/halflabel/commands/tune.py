@@ -25,7 +25,8 @@ def tune(
 
     check_rule(decision)
     from halflabel.commands.texts import Columns, labelled_rows
-    from halflabel.fitted import load, write_decision
+    from halflabel.description import write_decision
+    from halflabel.fitted import load
     from halflabel.ranking import multi_label
 
     fitted = load(model)

@@ -57,7 +57,7 @@ def without(pool: Corpus, labelled: Corpus) -> Corpus:
         return pool
     mask = np.ones(len(pool), dtype=bool)
     mask[known] = False
-    return pool.take(np.flatnonzero(mask).tolist())
+    return pool.take(np.flatnonzero(mask))  # type: ignore[arg-type]
 
 
 def _without_conflicts(corpus: Corpus, rows: list[int], notices: list[str]) -> tuple[Corpus, list[str]]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from halflabel.columns import strings
 from halflabel.data.cells import text_cells
 from halflabel.data.files import STDIN, File
 from halflabel.data.formats import Table, reader
@@ -39,7 +40,7 @@ def _strings(array: Any, name: str, file: File, at: int) -> Any:
         if pa.types.is_string_view(array.type):
             return array.cast(pa.large_string())
         cells = text_cells(array.to_pylist(), column=name, where=lambda i: f"{file.shown}, row {at + i + 1}")
-        return pa.array(cells, pa.large_string())
+        return strings(cells)
     array.validate(full=True)  # a file may hold bytes that are not UTF-8
     return array.cast(pa.large_string())
 

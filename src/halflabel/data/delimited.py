@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from halflabel.columns import strings
 from halflabel.data.annotation import label_studio_column
 from halflabel.data.columnar import first
 from halflabel.data.files import HEAD, STDIN, File, decoded
@@ -27,7 +28,7 @@ def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[An
 
     if file.packing or file.path == STDIN or Path(file.path).stat().st_size <= SMALL:
         table = read(file, wanted)
-        yield [pa.array(table.column(name), pa.large_string()) for name in columns]
+        yield [strings(table.column(name)) for name in columns]
         return
     text, delimiter = _start(file, wanted)
     names = header(text, delimiter)

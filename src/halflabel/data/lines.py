@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from halflabel.columns import strings
 from halflabel.data.files import File, decoded, line_blocks
 from halflabel.data.formats import Table, reader
 
@@ -14,13 +15,11 @@ END = re.compile(r"\r\n|\n|\r")
 
 def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[Any]]:
     """The lines, a block at a time."""
-    import pyarrow as pa
-
     first = 1
     for block in line_blocks(file):
         lines = split(decoded(block, file.shown, first=first))
         first += block.count(b"\n")
-        yield [pa.array(lines, pa.large_string())]
+        yield [strings(lines)]
 
 
 def head(file: File, wanted: set[str]) -> Table:

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.columns import Texts, write_arrow
+from halflabel.columns import Texts, strings, write_arrow
 from halflabel.data.clean import notice
 from halflabel.data.files import File, expanded
 from halflabel.data.formats import Table, format_of
 from halflabel.data.read import column_of, no_text, read, usual_names, view_columns
 from halflabel.disk import cache_folder, write_folder
-from halflabel.sequences import Views, ahead, columns_of
+from halflabel.sequences import Same, Views, ahead, columns_of
 from halflabel.types import BadInput, Corpus
 
 VERSION = 1  # of what stands in the folder
@@ -52,13 +52,11 @@ class Origin:
 
     def batches(self) -> Iterator[list[Any]]:
         """Texts and views as Arrow strings, a batch of each at a time."""
-        import pyarrow as pa
-
         if self.file is None:
             assert self.corpus is not None, "a file or a corpus"
             columns = [self.corpus.texts, *(columns_of(self.corpus.views) if self.corpus.views else [])]
             for at in range(0, len(self.corpus), SPREAD):
-                yield [pa.array(column[at : at + SPREAD], pa.large_string()) for column in columns]
+                yield [strings(column[at : at + SPREAD]) for column in columns]
             return
         wanted = usual_names(self.text)
         form = format_of(self.file, wanted)
@@ -115,7 +113,7 @@ def open_pool(sources: Sequence[Any], *, text: str | None = None,
     notices += notice(about["duplicates"], "duplicate text", shown, "left out")
     texts = Texts(place / FILE, key)
     ready = Views([Texts(place / FILE, f"{key}-{name}", name) for name in views]) if views else []
-    return Corpus(texts, [None] * len(texts), ready, shown), notices
+    return Corpus(texts, Same(None, len(texts)), ready, shown), notices
 
 
 def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
@@ -151,7 +149,9 @@ def _solid(columns: list[Any]) -> list[Any]:
     import pyarrow.compute as pc
 
     def solid(column: Any) -> Any:
-        found = pc.match_substring_regex(column, SOLID).fill_null(False)
+        found = pc.match_substring_regex(column, SOLID)
+        if found.null_count:  # else there is nothing to fill, and no need for Arrow to import pandas
+            found = found.fill_null(False)
         if pc.all(found).as_py():
             return found
         unsure = np.flatnonzero(~np.asarray(found))

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from halflabel.columns import strings
 from halflabel.data.annotation import understood
 from halflabel.data.cells import text_cells
 from halflabel.data.files import HEAD, File, decoded, line_blocks
@@ -51,9 +52,7 @@ def _fast(block: bytes, columns: list[str], lines: int) -> list[Any] | None:
 
 
 def _texts(values: list[Any], name: str, file: File, place: Place) -> Any:
-    import pyarrow as pa
-
-    return pa.array(text_cells(values, column=name, where=lambda i: f"{file.shown}, {place(i)}"), pa.large_string())
+    return strings(text_cells(values, column=name, where=lambda i: f"{file.shown}, {place(i)}"))
 
 
 def head(file: File, wanted: set[str]) -> Table:

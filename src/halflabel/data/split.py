@@ -20,7 +20,7 @@ class Split:
 
     labelled: Corpus
     unlabelled: Corpus
-    truth: list[Label | tuple[Label, ...] | None]
+    truth: Sequence[Label | tuple[Label, ...] | None]
     dev: Corpus
     test: Corpus
     seed: int

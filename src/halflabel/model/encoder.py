@@ -13,11 +13,14 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halflabel.model.bert import Bert, Config, is_bert
 from halflabel.model.pooling import pool, pooling_of, trimmed
+from halflabel.model.tokenizer import FILE, Tokenizer, token_ids
 from halflabel.types import BadInput
 
 MINILM_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
+POOLING = "pooling.json"
 GROUP = 10  # texts that go through the layers together in a training step on a CPU
 
 
@@ -102,14 +105,7 @@ class Encoder(nn.Module):
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, cut at `max_tokens`, special tokens included."""
-        if not texts:
-            return []
-        # A word piece covers at least one character, so what lies far beyond the limit cannot matter.
-        reach = 32 * self.max_tokens
-        encoded = self.tokenizer([text[:reach] for text in texts], truncation=True, max_length=self.max_tokens,
-                                 add_special_tokens=True, return_attention_mask=False,
-                                 return_token_type_ids=False)["input_ids"]
-        return [np.asarray(ids, dtype=np.int32) for ids in encoded]
+        return token_ids(self.tokenizer, texts, self.max_tokens)
 
     @property
     def padding(self) -> int:
@@ -144,7 +140,7 @@ class Encoder(nn.Module):
         self.body.config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         settings = {"pooling": self.pooling, "max_tokens": self.max_tokens, "depths": self.depths}
-        (folder / "pooling.json").write_text(json.dumps(settings), encoding="utf-8")
+        (folder / POOLING).write_text(json.dumps(settings), encoding="utf-8")
 
 
 def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
@@ -167,10 +163,20 @@ def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
 
 
 def restore_encoder(folder: Path, weights: dict[str, Tensor]) -> Encoder:
-    """Rebuilds an encoder that `Encoder.save` wrote, with weights given by name."""
+    """Rebuilds an encoder that `Encoder.save` wrote, with weights given by name.
+
+    A BERT with a tokenizer.json answers by our own classes, since most of the wait for a first answer would be the
+    import of transformers; every other architecture is built by transformers.
+    """
+    settings, config = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (POOLING, "config.json"))
+    if is_bert(config) and (folder / FILE).is_file():
+        with torch.device("meta"):  # no weights are drawn, since those given take their places
+            body = Bert(Config(**config))
+        encoder = Encoder(body, Tokenizer(folder, settings["max_tokens"]), **settings)
+        encoder.load_state_dict(weights, assign=True)
+        return encoder.eval()
     from transformers import AutoConfig, AutoModel
 
-    settings = json.loads((folder / "pooling.json").read_text(encoding="utf-8"))
     body = AutoModel.from_config(AutoConfig.from_pretrained(folder, local_files_only=True),
                                  attn_implementation=_attention())
     encoder = Encoder(body, _tokenizer(str(folder), local=True), **settings)

@@ -39,7 +39,7 @@ def pack(body: nn.Module) -> None:
 
 def _activation(module: Any, name: str) -> str:
     """BERT's wide layer is followed by a GELU of its own, which then has nothing left to do."""
-    if name != "dense" or type(getattr(module, "intermediate_act_fn", None)).__name__ != "GELUActivation":
+    if name != "dense" or type(getattr(module, "intermediate_act_fn", None)).__name__ not in ("GELUActivation", "GELU"):
         return "none"
     module.intermediate_act_fn = nn.Identity()
     return "gelu"

@@ -69,7 +69,7 @@ class VectorSource:
 
     def __init__(self, views: Sequence[Sequence[np.ndarray]], *, drop: float = 0.0) -> None:
         self.views, self.drop = list(views), drop
-        self.lengths = np.ones(len(self.views[0]), dtype=np.int64)
+        self.lengths = np.ones(len(self.views[0]), dtype=np.int8)
         self.width = len(self.views[0][0])
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:
@@ -124,7 +124,7 @@ def lengths(ids: Sequence[np.ndarray]) -> np.ndarray:
         return lengths(ids.base)[ids.rows]
     if isinstance(ids, Joined):
         return np.concatenate([lengths(part) for part in ids.parts])
-    return np.array([len(one) for one in ids], dtype=np.int64)
+    return np.array([len(one) for one in ids], dtype=np.int32)
 
 
 def padded(ids: Sequence[np.ndarray], encoder: Encoder | Bag) -> tuple[Tensor, Tensor]:

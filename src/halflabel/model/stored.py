@@ -1,4 +1,4 @@
-"""What is computed once of stored texts: token ids and frozen vectors, in shards that are mapped into memory.
+"""What is computed once of stored texts: token ids and frozen vectors, in shards that are read row by row.
 
 A shard that is there is never computed again, so a run that is killed loses one shard at most, and two runs at once
 do some work twice and no harm.
@@ -58,22 +58,19 @@ class Ids(Column[np.ndarray]):
     """Token ids of stored texts."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        super().__init__(files, "value", lambda chunk, i: chunk[0][chunk[1][i] : chunk[1][i + 1]])
-        self.ends_of_chunks = [np.asarray(chunk.offsets) for chunk in self.chunks]
-        self.chunks = [(np.asarray(chunk.values), ends) for chunk, ends in
-                       zip(self.chunks, self.ends_of_chunks, strict=True)]
+        super().__init__(files, "value", lambda cell: np.frombuffer(cell, np.int32))
 
     def lengths(self) -> np.ndarray:
         """The number of tokens of each text, (N,)."""
-        return np.concatenate([np.empty(0, np.int64), *map(np.diff, self.ends_of_chunks)])
+        counts = (np.diff(np.asarray(chunk.bounds)) // np.int32().nbytes for chunk in self.chunks)
+        return np.concatenate([np.empty(0, np.int32), *(part.astype(np.int32) for part in counts)])
 
 
 class Vectors(Column[np.ndarray]):
     """Frozen vectors of stored texts, rows of width H."""
 
     def __init__(self, files: Sequence[Path]) -> None:
-        super().__init__(files, "value", lambda chunk, i: chunk[i])
-        self.chunks = [np.asarray(chunk.values).reshape(len(chunk), -1) for chunk in self.chunks]
+        super().__init__(files, "value", lambda cell: np.frombuffer(cell, np.float32))
 
 
 def gathered(rows: Sequence[np.ndarray], wanted: Any) -> np.ndarray:

@@ -24,7 +24,7 @@ SHARD = 2048  # texts per file on disk: what a kill can cost
 
 class VectorStore:
     """Vectors of one encoder: of texts in memory in small safetensors files, found by the hash of the text; of stored
-    texts in shards that are mapped into memory, in the order of the texts."""
+    texts in shards, in the order of the texts, which stay on disk."""
 
     def __init__(self, folder: Path, encoder: Encoder) -> None:
         self.folder = folder / encoder.fingerprint()

@@ -20,9 +20,10 @@ class Guard(nn.Module):
     def __init__(self, labels: int, unlabelled: int, task: Task = "multi-class") -> None:
         super().__init__()
         # latest pseudo-label of each text: its column, or where texts have several a row of yes and no
-        several = torch.zeros(unlabelled, labels, dtype=torch.bool)
-        self.register_buffer("label", several if task == "multi-label" else torch.full((unlabelled,), -1))
-        self.register_buffer("since", torch.full((unlabelled,), -1))  # step at which it was first accepted
+        never = torch.full((unlabelled,), -1, dtype=torch.int32)
+        several = torch.zeros(unlabelled, labels if task == "multi-label" else 0, dtype=torch.bool)
+        self.register_buffer("label", several if task == "multi-label" else never.clone())
+        self.register_buffer("since", never)  # step at which it was first accepted
         self.register_buffer("trust", torch.ones(()))  # factor on the weight of the pool
         self.register_buffer("collapses", torch.zeros((), dtype=torch.long))
         self.register_buffer("reference", torch.zeros(labels))  # class shares that labels alone give
@@ -37,7 +38,7 @@ class Guard(nn.Module):
         """Notes what the rows of a step were taken to be."""
         kept, y = target.kept.cpu(), target.y.cpu()
         accepted = torch.from_numpy(rows)[kept]
-        self.label[accepted] = (y.argmax(dim=1) if self.label.dim() == 1 else y > 0.5)[kept]
+        self.label[accepted] = (y.argmax(dim=1) if self.label.dim() == 1 else y > 0.5)[kept].to(self.label.dtype)
         fresh = accepted[self.since[accepted] < 0]
         self.since[fresh] = step
 
