@@ -44,7 +44,7 @@ def compare(name: str, options: argparse.Namespace,
     """All methods and seeds on one set; `prepare` is called with a method and all texts before it runs."""
     results = Results("multilabel" if options.on == "test" else "multilabel-rest")
     train, test = load(options.data, name, "train"), load(options.data, name, "test", options.test)
-    classes = Classes.of(train.labels + test.labels)
+    classes = Classes.of([*train.labels, *test.labels])
     for seed in options.seeds:
         labelled, unlabelled = SETS[name]
         draw = draw_any(train, labelled, options.unlabelled or unlabelled, seed)

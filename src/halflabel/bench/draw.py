@@ -47,7 +47,7 @@ def shuffled(train: Corpus, seed: int) -> list[int]:
 
 def parted(train: Corpus, labelled: list[int], others: list[int], unlabelled: int) -> Draw:
     pool = train.take(others[:unlabelled])
-    return Draw(train.take(labelled), pool.without_labels(), pool.labels, train.take(others[unlabelled:]))
+    return Draw(train.take(labelled), pool.without_labels(), list(pool.labels), train.take(others[unlabelled:]))
 
 
 def check_enough(found: Draw, train: Corpus, *, per_class: int, unlabelled: int, dev: int) -> None:

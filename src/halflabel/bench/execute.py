@@ -34,7 +34,7 @@ def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: fl
     """
     parts = parts_of(run.set, data)
     found = drawn(run, parts)
-    classes = Classes.of(parts.train.labels + parts.test.labels)
+    classes = Classes.of([*parts.train.labels, *parts.test.labels])
     alone = forget_peak()
     began, cpu = time.perf_counter(), time.process_time()
     clf, log = fitted(run, found, classes, parts, folder, report)

@@ -45,7 +45,7 @@ def compared(name: str, parts: Parts) -> Parts:
     wanted = statistics().get(name)
     if wanted is None:
         return parts
-    labels = parts.train.labels + parts.test.labels
+    labels = [*parts.train.labels, *parts.test.labels]
     classes = {one for label in labels for one in (label if isinstance(label, tuple) else (label,)) if one is not None}
     pairs = [("training texts", len(parts.train), wanted.train), ("test texts", len(parts.test), wanted.test),
              ("classes", len(classes), wanted.classes)]
