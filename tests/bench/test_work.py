@@ -147,13 +147,14 @@ def test_a_run_that_would_not_end_in_time_is_not_begun(queue: Queue, monkeypatch
     assert work(queue, None, seen, budget=600.0) == Counts(8, 0, 8)
 
 
-def test_a_run_is_stopped_when_the_time_is_over(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    def act(run: Run, report: Any) -> None:
-        for step in range(1000):
-            time.sleep(0.01)
-            report({"step": step, "steps": 1000})
+def slow(run: Run, report: Any) -> None:
+    for step in range(1000):
+        time.sleep(0.01)
+        report({"step": step, "steps": 1000})
 
-    fake(monkeypatch, act)
+
+def test_a_run_is_stopped_when_the_time_is_over(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, slow)
     began = time.monotonic()
     counts = work(queue, None, Seen(), budget=0.2)
     assert counts == Counts(0, 0, 8, late=8) and time.monotonic() - began < 8
@@ -193,3 +194,12 @@ def test_a_process_for_company_ends_with_the_one_that_started_it(monkeypatch: py
     monkeypatch.setenv(PARENT, "999999999")
     with pytest.raises(KeyboardInterrupt):
         Shown(Lines(), orphaned).line({"epoch": 1})
+
+
+def test_a_budget_ends_a_run_that_cannot_hear_ctrl_c(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake(monkeypatch, slow)
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # as a shell does with `halflabel bench ... &`
+    try:
+        assert work(queue, None, Seen(), budget=0.2).done == 0
+    finally:
+        signal.signal(signal.SIGINT, before)

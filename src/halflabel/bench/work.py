@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import time
 import traceback
 from collections.abc import Callable, Sequence
@@ -14,6 +13,7 @@ from typing import NamedTuple, Protocol
 from halflabel.bench.queue import Entry, Line, Queue, claimed
 from halflabel.bench.runs import Run
 from halflabel.disk import write_text
+from halflabel.train.interrupt import Interrupted, request_stop
 from halflabel.types import BadInput
 
 NOTED = 5.0  # seconds between two notes of how far a run is
@@ -123,7 +123,6 @@ def take(fitting: Sequence[Entry], data: Path | None, view: View, clock: Clock, 
 def attempt(entry: Entry, data: Path | None, view: View, clock: Clock, counts: Counts) -> bool:
     """One run, and what came of it; says whether it was stopped, to be gone on with later."""
     from halflabel.bench.execute import execute
-    from halflabel.train.interrupt import Interrupted
 
     assert entry.run is not None, "only runs that can be read are open"
     view.begin(entry.run, counts)
@@ -161,7 +160,7 @@ class Note:
         if time.monotonic() - self.last > NOTED:
             self.write()
         if self.clock.over:
-            signal.raise_signal(signal.SIGINT)  # heard between two steps, so that what is saved is whole
+            request_stop()  # heard between two steps, so that what is saved is whole
 
     def write(self) -> None:
         self.last = time.monotonic()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ import typer
 
 from halflabel import console
 from halflabel.commands.train import STOPPED
+from halflabel.train.interrupt import request_stop
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Shown:
         elif "steps" in line:
             self.meter.show("step", line["step"], line["steps"], f"loss {line['loss']:.3f}")
         if self.orphaned():
-            signal.raise_signal(signal.SIGINT)
+            request_stop()
 
     def end(self, run: Run, result: dict[str, Any] | None, failure: str) -> None:
         if result is None:

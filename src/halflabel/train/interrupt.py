@@ -12,6 +12,13 @@ class Interrupted(Exception):
     """The run was asked to stop and has been saved; it can go on from there."""
 
 
+def request_stop() -> None:
+    """What Ctrl-C does, also in a process that a shell has started in the background and made deaf to Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        raise KeyboardInterrupt
+    signal.raise_signal(signal.SIGINT)
+
+
 @contextmanager
 def stop_requested() -> Iterator[threading.Event]:
     """Turns Ctrl-C and a polite kill into a request that is heard between two steps."""
