@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kept import scores
 
 from halflabel import TextClassifier
 from halflabel.data.augment import WordEdits
@@ -54,7 +55,7 @@ def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any],
             views=[(views[text],) for text in split.pool.texts],
             report=lambda line: log.append(line) if "epoch" in line else None)
     seconds = time.perf_counter() - began
-    predicted = clf.predict(test.texts)
+    predicted = clf.classes_[scores(clf.model_, test.texts).argmax(axis=1)]
     last = log[-1]
     return {"accuracy": float(np.mean(predicted == np.array(test.labels))), "seconds": seconds, "n_test": len(test),
             "pseudo_accuracy": last["pseudo_accuracy"], "dlav": last["dlav"], "a": last.get("a"),

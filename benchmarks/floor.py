@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kept import scores
 
 from halflabel import TextClassifier
 from halflabel.data.augment import WordEdits
@@ -50,8 +51,9 @@ def run(method: str, split: Draw, views: dict[str, str], texts: list[str], truth
     both = TextClassifier(method, plan="frozen", random_state=seed)
     both.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts,
              views=[(views[text],) for text in split.pool.texts])
-    return {"labels": float(np.mean(alone.predict(texts) == truth)),
-            "both": float(np.mean(both.predict(texts) == truth)), "notices": both.notices_}
+    found = {name: clf.classes_[scores(clf.model_, texts).argmax(axis=1)]
+             for name, clf in (("labels", alone), ("both", both))}
+    return {name: float(np.mean(some == truth)) for name, some in found.items()} | {"notices": both.notices_}
 
 
 def parse() -> argparse.Namespace:

@@ -13,24 +13,18 @@ from __future__ import annotations
 
 import argparse
 import time
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import multilabel
 import numpy as np
 import torch
+from kept import scores, store
 
 from balance import SETS
 from halflabel import TextClassifier
 from halflabel.data.augment import WordEdits
-from halflabel.disk import cache_folder
-from halflabel.fitted import Fitted
 from halflabel.methods import METHODS, Method
-from halflabel.model.encoder import Encoder, load_encoder
-from halflabel.model.network import Frozen
-from halflabel.model.vectors import VectorStore
-from halflabel.plans import PLANS
 from halflabel.types import Corpus, Shape
 from protocol import Results, draw, load
 
@@ -92,25 +86,10 @@ def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any])
             "labels": len(clf.classes_), "notices": clf.notices_}
 
 
-@cache
-def store(depths: int) -> VectorStore:
-    plan = PLANS["frozen"]
-    return VectorStore(cache_folder() / "vectors", load_encoder(plan.encoder, plan.max_tokens, depths))
-
-
 def encode(method: Method, texts: list[str], views: list[str]) -> None:
     """Computes the vectors that a method will ask for, so that its time does not hold them."""
     strong = method(Shape(labels=2, width=8, labelled=2, unlabelled=2)).strong_views
     store(method.depths)(texts + views if strong else texts)
-
-
-def scores(model: Fitted, texts: list[str]) -> np.ndarray:
-    """What `model.scores` gives, from vectors in the cache where the encoder is as it came."""
-    if not isinstance(model.network.encoder, Frozen) or not isinstance(model.encoder, Encoder):
-        return model.scores(texts)
-    vectors = store(model.encoder.depths)(texts)
-    with torch.inference_mode():
-        return model.network.eval().classify(torch.from_numpy(vectors)).scores.numpy()
 
 
 def parse() -> argparse.Namespace:

@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from kept import scores
 
 from halflabel import TextClassifier
 from halflabel.data.labels import Classes
@@ -73,22 +74,9 @@ def run(method: str, draw: Draw, y: np.ndarray, texts: list[str], seed: int,
     clf.fit(draw.labelled.texts, y, unlabelled=draw.pool.texts, report=lambda line: log.append(line))
     seconds = time.perf_counter() - began
     calibration = clf.decision_.calibration
-    return {"pool": scores(clf, draw.pool.texts[: clf.model_.facts["plan"]["survey"]]), "new": scores(clf, texts),
+    return {"pool": scores(clf.model_, draw.pool.texts[: clf.model_.facts["plan"]["survey"]]), "new": scores(clf.model_, texts),
             "seconds": seconds, "logits": calibration.logits, "slope": calibration.slope,
             "nuclear_norm": log[-1].get("nuclear_norm"), "notices": clf.notices_}
-
-
-def scores(clf: TextClassifier, texts: list[str]) -> np.ndarray:
-    """What the model says of texts, (N, K); frozen vectors are taken from where they are kept."""
-    model = clf.model_
-    if not model.facts["plan"]["frozen"]:
-        return model.scores(texts)
-    from halflabel.disk import cache_folder
-    from halflabel.model.vectors import VectorStore
-
-    h = VectorStore(cache_folder() / "vectors", model.encoder)(texts)
-    with torch.inference_mode():
-        return np.asarray(model.network.classify(torch.from_numpy(h)).scores.numpy())
 
 
 def figures(found: dict[str, Any], y: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
