@@ -74,7 +74,8 @@ def run(method: str, draw: Draw, y: np.ndarray, texts: list[str], seed: int,
     clf.fit(draw.labelled.texts, y, unlabelled=draw.pool.texts, report=lambda line: log.append(line))
     seconds = time.perf_counter() - began
     calibration = clf.decision_.calibration
-    return {"pool": scores(clf.model_, draw.pool.texts[: clf.model_.facts["plan"]["survey"]]), "new": scores(clf.model_, texts),
+    seen = draw.pool.texts[: clf.model_.facts["plan"]["survey"]]
+    return {"pool": scores(clf.model_, seen), "new": scores(clf.model_, texts),
             "seconds": seconds, "logits": calibration.logits, "slope": calibration.slope,
             "nuclear_norm": log[-1].get("nuclear_norm"), "notices": clf.notices_}
 
