@@ -37,19 +37,18 @@ def main() -> None:
                 for seed in options.seeds:
                     for method in METHODS:
                         key = {"set": name, "plan": plan, "per_class": per_class, "seed": seed, "method": method,
-                               "unlabelled": options.unlabelled}
+                               "unlabelled": options.unlabelled, "settings": dict(options.set)}
                         if not results.has(**key):
-                            line = run(train, test, views, key, dict(options.set))
-                            results.add(**key, settings=dict(options.set), **line)
+                            line = run(train, test, views, key)
+                            results.add(**key, **line)
                             print(key, round(line["accuracy"], 4), round(line["seconds"], 1), flush=True)
 
 
-def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any],
-        changes: dict[str, float]) -> dict[str, Any]:
+def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any]) -> dict[str, Any]:
     """One run, measured on the test texts; true labels of the pool only measure pseudo-labels."""
     split = draw(train, key["per_class"], key["unlabelled"], key["seed"])
     log: list[dict[str, Any]] = []
-    clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"], settings=changes or None)
+    clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"], settings=key["settings"] or None)
     began = time.perf_counter()
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts, truth=split.truth,
             views=[(views[text],) for text in split.pool.texts],

@@ -80,8 +80,9 @@ def accuracy() -> str:
 def balance() -> str:
     """BDD against AM on each set, and the mean difference over paired seeds."""
     body = []
-    for (plan, name, per_class, unlabelled), rows in grouped(
-            lines("balance"), "plan", "set", "per_class", "unlabelled").items():
+    runs = [row | {"plan": row["plan"] + steps(row["settings"])} for row in lines("balance")]
+    for (plan, name, per_class, unlabelled), rows in sorted(
+            grouped(runs, "plan", "set", "per_class", "unlabelled").items()):
         by = grouped(rows, "method")
         for kind in ("s", "f"):
             bdd, am = ({row["seed"]: row for row in by.get((f"{side}-{kind}",), [])} for side in ("bdd", "am"))
@@ -95,6 +96,13 @@ def balance() -> str:
                              f"{pseudo[0]:.3f} / {pseudo[1]:.3f}"])
     return markdown(["plan", "set", "labels per class + pool", "form", "BDD", "AM", "difference",
                      "pseudo-labels right, BDD / AM"], body)
+
+
+def steps(settings: dict[str, float]) -> str:
+    """How long a run was that did not take as many steps as its plan has."""
+    if not settings:
+        return ""
+    return f", {settings['warmup']} + {settings['epochs'] * settings['epoch_steps']} steps"
 
 
 def floor() -> str:
