@@ -18,17 +18,9 @@ import torch
 from halflabel.data.labels import Classes
 from halflabel.equations import angle_moments, angles, balanced, cosines, prototypes
 from halflabel.parts.graph import neighbour_graph, smoothed
-from halflabel.parts.start import (
-    PRIOR,
-    SPREAD,
-    combined,
-    distilled,
-    gaussian,
-    hold_out,
-    logistic,
-    pooling,
-    smoothing,
-)
+from halflabel.parts.start import smoothing
+from halflabel.parts.trial import PRIOR, SPREAD, hold_out, pooling
+from halflabel.parts.views import combined, distilled, gaussian, logistic
 from halflabel.parts.words import sharpened, with_words, word_counts
 from protocol import Draw, Results, draw, load
 from rivals import vectors
@@ -64,7 +56,7 @@ def stages(split: Draw, seed: int) -> dict[str, Any]:
 
     rng = np.random.default_rng([seed, 5])
     trial = hold_out([gaussian, logistic], x, y, pool, labels, rng)
-    weights = pooling(trial, PRIOR, SPREAD)
+    weights, _ = pooling(trial, PRIOR, SPREAD)
     rules = [gaussian(x, y, pool, labels), logistic(x, y, pool, labels)]
     note("logistic", rules[1].log_probabilities(pool))
     note("gaussian", rules[0].log_probabilities(pool))

@@ -8,17 +8,9 @@ from scipy import sparse
 
 from conftest import tiny_texts
 from halflabel.parts.graph import neighbour_graph, smoothed
-from halflabel.parts.start import (
-    MASS,
-    Rule,
-    closed_form,
-    combined,
-    distilled,
-    gaussian,
-    hold_out,
-    logistic,
-    pooling,
-)
+from halflabel.parts.start import EVIDENCE, closed_form
+from halflabel.parts.trial import evidence, hold_out, in_halves, pooling, words_help
+from halflabel.parts.views import MASS, Rule, combined, distilled, gaussian, logistic
 from halflabel.parts.words import as_sure_as, sharpened, with_words, word_counts
 
 NO_WORDS = sparse.csr_matrix((2000, 0))
@@ -112,8 +104,8 @@ def test_a_view_that_misleads_loses_its_weight() -> None:
     right = np.log(np.full((len(y), 3), 0.05) + 0.85 * np.eye(3)[mostly])
     trial = hold_out([logistic, logistic], x, y, x, 3, np.random.default_rng(0))
     prior = np.array([0.3, 0.3])
-    bad = pooling(trial._replace(held=np.stack([wrong, right]), truth=y), prior, np.ones(2))
-    good = pooling(trial._replace(held=np.stack([right, wrong]), truth=y), prior, np.ones(2))
+    bad, _ = pooling(trial._replace(held=np.stack([wrong, right]), truth=y), prior, np.ones(2))
+    good, _ = pooling(trial._replace(held=np.stack([right, wrong]), truth=y), prior, np.ones(2))
     assert bad[0] < 0.1 < 0.3 < bad[1]
     assert good[1] < 0.1 < 0.3 < good[0]
 
@@ -121,7 +113,8 @@ def test_a_view_that_misleads_loses_its_weight() -> None:
 def test_without_held_out_texts_the_prior_decides() -> None:
     x, y = clusters(3, 1)
     trial = hold_out([logistic, logistic], x, y, x, 3, np.random.default_rng(0))
-    assert pooling(trial, np.array([0.1, 0.5]), np.ones(2)).tolist() == pytest.approx([0.1, 0.5])
+    weights, _ = pooling(trial, np.array([0.1, 0.5]), np.ones(2))
+    assert weights.tolist() == pytest.approx([0.1, 0.5])
 
 
 def test_smoothing_mends_labels_that_differ_from_their_neighbours() -> None:
@@ -181,13 +174,62 @@ def test_without_a_pool_the_labels_alone_decide() -> None:
     assert start.soft.shape == (0, 3) and accuracy(start.rule, x, y) > 0.95
 
 
-def test_a_pool_without_classes_in_it_does_little_harm() -> None:
-    x, y = clusters(3, 40, spread=0.6)
-    rows = few(x, y, 15)
-    noise = np.random.default_rng(5).normal(size=(600, x.shape[1]))
-    noise /= np.linalg.norm(noise, axis=1, keepdims=True)
-    alone = accuracy(logistic(x[rows], y[rows], x, 3), x, y)
-    assert accuracy(closed_form(x[rows], y[rows], noise, NO_WORDS, 3, seed=0).rule, x, y) > alone - 0.05
+def topics_and_moods(number: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Vectors that fall into two far topics, with a faint mood that cuts across them: x, topic, mood."""
+    rng = np.random.default_rng(seed)
+    topic, mood = rng.integers(0, 2, (2, number))
+    x = rng.normal(size=(number, 12)) * 0.3
+    x[:, 0] += 1.5 * (2 * topic - 1)
+    x[:, 1] += 0.35 * (2 * mood - 1)
+    return x / np.linalg.norm(x, axis=1, keepdims=True), topic, mood
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_pool_that_falls_into_other_groups_than_the_labels_is_not_heard(seed: int) -> None:
+    x, topic, mood = topics_and_moods(800, seed)
+    rows = few(x, mood, 5)
+    start = closed_form(x[rows], mood[rows], x, sparse.csr_matrix((len(rows) + len(x), 0)), 2, seed=seed)
+    alone = closed_form(x[rows], mood[rows], x[:0], NO_WORDS, 2, seed=seed)
+    assert not start.heard and len(start.weights) == 1
+    assert accuracy(start.rule, x, mood) == accuracy(alone.rule, x, mood)
+    misled = gaussian(x[rows], mood[rows], x, 2)
+    by_topic = accuracy(misled, x, topic)
+    assert max(by_topic, 1.0 - by_topic) > 0.9 and accuracy(misled, x, mood) < accuracy(alone.rule, x, mood)
+
+
+def test_one_label_a_class_is_no_evidence() -> None:
+    x, y = clusters(4, 100)
+    rows = few(x, y, 1)
+    halves = in_halves(x[rows], y[rows], x, 4, np.random.default_rng(0))
+    assert not halves.folds and evidence(halves) == pytest.approx(0.0)
+    assert not closed_form(x[rows], y[rows], x, NO_WORDS, 4, seed=0).heard
+
+
+def test_a_half_is_judged_by_the_other_half() -> None:
+    x, y = clusters(3, 5)
+    halves = in_halves(x, y, x, 3, np.random.default_rng(0))
+    assert len(halves.folds) == 4 and np.sum(halves.folds, axis=0).tolist() == [2] * len(y)
+    assert all((np.bincount(y[out], minlength=3) >= 2).all() for out in halves.folds)
+    x, y = clusters(4, 100, spread=0.35)
+    rows = few(x, y, 4)
+    heard = in_halves(x[rows], y[rows], x, 4, np.random.default_rng(0))
+    misled = heard._replace(held=np.stack([np.roll(heard.held[0], 1, axis=1), heard.held[1]]))
+    assert evidence(misled) < 0.0 < EVIDENCE < evidence(heard)
+
+
+def test_words_are_asked_where_they_bear_out_held_out_labels() -> None:
+    texts, labels = tiny_texts(20)
+    names = sorted(set(labels))
+    y = np.array([names.index(name) for name in labels])
+    rows = few(y, y, 8)
+    order = np.concatenate([rows, np.setdiff1d(np.arange(60), rows)])
+    y, counts, known = y[order], word_counts([texts[i] for i in order]), np.eye(3)[y[rows]]
+    rng = np.random.default_rng(0)
+    for signal, shuffled in ((0.3, False), (3.0, True)):
+        x = signal * np.eye(3)[y] + rng.normal(size=(60, 3))
+        some = counts[rng.permutation(60)] if shuffled else counts
+        halves = in_halves(x[:24], y[:24], x[24:], 3, rng)
+        assert words_help(halves, np.array([0.5]), some, known) is not shuffled
 
 
 def test_words_correct_soft_labels_and_leave_their_confidence() -> None:

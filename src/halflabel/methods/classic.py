@@ -15,7 +15,7 @@ from halflabel.model.head import Unit
 from halflabel.model.kernel import Kernel
 from halflabel.parts.losses import cross_entropy
 from halflabel.parts.pseudo import Heard
-from halflabel.parts.start import Rule, as_rule
+from halflabel.parts.views import Rule, as_rule
 from halflabel.train.objective import Began, Given, SelfTraining
 from halflabel.types import BadInput, Shape
 

@@ -14,6 +14,11 @@ from halflabel.parts.words import word_counts
 from halflabel.train.objective import Began, Given, SelfTraining
 from halflabel.types import Shape
 
+UNHEARD = {
+    False: "held-out labels do not bear out what the pool suggests: the labelled texts decide alone",
+    True: "held-out labels do not bear out the groups in the pool: the labelled texts decide, with the pool's words",
+}
+
 
 @method("lift", task="multi-class", paper="-", bounded=True, plans={
     "frozen": {"epochs": 0, "warmup": 0},
@@ -34,5 +39,6 @@ def begin(head: Unit, pseudo: Stored, given: Given) -> Began:
     x, y, words = given.unit(), given.columns, word_counts(given.texts)
     start = closed_form(x[: len(y)], y, x[len(y) :], words, given.y.shape[1], seed=given.seed)
     head.set(torch.from_numpy(start.rule.weight), torch.from_numpy(start.rule.bias))
-    pseudo.begin(torch.from_numpy(start.soft), start.alpha, words)
-    return Began()
+    pseudo.begin(torch.from_numpy(start.soft), start.alpha, words if start.words else words[:, :0])
+    unheard = len(start.soft) > 0 and not start.heard
+    return Began(({"notice": UNHEARD[start.words]},) if unheard else ())

@@ -2,50 +2,28 @@
 
 Two views of the labels are pooled. One trusts the pool: Gaussian classes that share one covariance, fitted by EM, which
 is the paper's idea of equal spreads in closed form. The other looks at labelled texts alone: logistic regression.
-Their log-probabilities are added with weights found on labelled texts that were held out in turn, so that a pool
-which misleads loses its say. The soft labels that this gives the pool are then smoothed over a graph of nearest
-neighbours, as much as held-out labels support that, corrected by the words of the texts, and a linear rule,
-logits = x W + b, learns them by heart.
+Each half of the labels first judges what the other half makes of the pool: where the pool falls into other groups than
+the labels do (sentiments among topics), EM follows those groups, and is left out. Else the log-probabilities of both
+are added with weights found on labelled texts that were held out in turn. The soft labels that this gives the pool are
+then smoothed over a graph of nearest neighbours, as much as held-out labels support that, corrected by the words of the
+texts, and a linear rule, logits = x W + b, learns them by heart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halflabel.parts.graph import neighbour_graph, smoothed
-from halflabel.parts.words import sharpened, with_words
+from halflabel.parts.trial import PRIOR, SPREAD, Trial, corrected, evidence, hold_out, in_halves, pooling, words_help
+from halflabel.parts.views import Array, Columns, Rule, View, combined, distilled, gaussian, logistic
+from halflabel.parts.words import sharpened
 
-Array = NDArray[np.floating]
-Columns = NDArray[np.integer]
-
-MASS = 25.0  # texts per class that the pool counts as, at most, in means and priors
-STAGES = ((1.0, 10), (0.9, 8))  # share of the sphere in the covariance, and rounds of EM with it
-STILL = 5e-3  # mean change of the soft labels at which a stage ends
 POOL = 20_000  # pool texts that EM looks at; more would not move means that count as MASS
-PRIOR = np.array([0.1, 0.5])  # weights of the two views before any label is held out
-SPREAD = np.array([1.2, 0.7])  # standard deviation of the logarithm of those weights
 ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # how far neighbours may be heard, with its log prior
 POWERS = (1.0, 1.5, 2.0, 3.0)  # by which smoothed labels may be sharpened
-
-
-class Rule(NamedTuple):
-    """A linear classifier, logits = x W + b."""
-
-    weight: Array  # (H, K)
-    bias: Array  # (K,)
-
-    def log_probabilities(self, x: Array) -> Array:
-        """(N, H) -> (N, K)."""
-        from scipy.special import log_softmax
-
-        return np.asarray(log_softmax(x @ self.weight + self.bias, axis=1))
-
-
-View = Callable[[Array, Columns, Array, int], Rule]
+EVIDENCE = 3.0  # the logarithm of how much likelier EM must make held-out labels before it is heard
 
 
 class Start(NamedTuple):
@@ -53,9 +31,11 @@ class Start(NamedTuple):
 
     soft: Array  # (N_u, K)
     rule: Rule
-    weights: Array  # of the views: Gaussian EM, logistic regression
-    alpha: float  # of the smoothing
-    power: float  # of the sharpening after it
+    weights: Array  # of the views: Gaussian EM where it is heard, logistic regression
+    alpha: float = 0.0  # of the smoothing
+    power: float = 1.0  # of the sharpening after it
+    heard: bool = False  # whether EM is
+    words: bool = False  # whether words correct the soft labels
 
 
 def closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int) -> Start:
@@ -65,135 +45,34 @@ def closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, s
     """
     rng = np.random.default_rng([seed, 5])
     rows = np.sort(rng.permutation(len(pool))[:POOL])
-    part = pool[rows]
-    views: list[View] = [gaussian, logistic] if len(part) else [logistic]
-    trial = hold_out(views, x, y, part, labels, rng)
-    weights = pooling(trial, PRIOR[-len(views) :], SPREAD[-len(views) :])
-    rule = combined([view(x, y, part, labels) for view in views], weights)
+    part, known = pool[rows], np.eye(labels)[y]
     if not len(part):
-        return Start(np.empty((0, labels)), rule, weights, 0.0, 1.0)
-    alpha, power = smoothing(trial, weights, x, y, labels)
-    known = np.eye(labels)[y]
-    given = np.concatenate([known, np.exp(rule.log_probabilities(part))])
-    soft = sharpened(smoothed(neighbour_graph(np.concatenate([x, part])), given, alpha)[len(x) :], power)
+        rule, weights, _ = by_views([logistic], x, y, part, labels, rng)
+        return Start(np.empty((0, labels)), rule, weights)
     counts = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
-    for _ in range(2):
-        soft = with_words(counts, known, soft)
+    halves = in_halves(x, y, part, labels, np.random.default_rng([seed, 6]))
+    heard = evidence(halves) >= EVIDENCE
+    rule, weights, trial = by_views([gaussian, logistic] if heard else [logistic], x, y, part, labels, rng)
+    if not heard and not words_help(halves, weights, counts, known):
+        return Start(np.exp(rule.log_probabilities(pool)), rule, weights)
+    soft, alpha, power = np.exp(rule.log_probabilities(part)), 0.0, 1.0
+    if heard:
+        alpha, power = smoothing(trial, weights, x, y, labels)
+        graph = neighbour_graph(np.concatenate([x, part]))
+        soft = sharpened(smoothed(graph, np.concatenate([known, soft]), alpha)[len(x) :], power)
+    soft = corrected(counts, known, soft)
     rule = distilled(rule, np.concatenate([x, part]), np.concatenate([known, soft]))
     everywhere = np.exp(rule.log_probabilities(pool))
     everywhere[rows] = soft
-    return Start(everywhere, rule, weights, alpha, power)
+    return Start(everywhere, rule, weights, alpha, power, heard, words=True)
 
 
-def combined(rules: list[Rule], weights: Array) -> Rule:
-    """The linear rule whose logits are the weighted sum of the views' logits."""
-    pairs = list(zip(weights, rules, strict=True))
-    return Rule(np.sum([w * rule.weight for w, rule in pairs], axis=0),
-                np.sum([w * rule.bias for w, rule in pairs], axis=0))
-
-
-def gaussian(x: Array, y: Columns, pool: Array, labels: int) -> Rule:
-    """EM for Gaussian classes with one shared covariance; labelled texts keep their labels.
-
-    The first covariance is a sphere: whitening before the means are good leads EM astray when labels are few.
-    """
-    from scipy.special import softmax
-
-    centre = pool.mean(axis=0)
-    x, pool, width = x - centre, pool - centre, x.shape[1]
-    total = len(x) + len(pool)
-    scatter = pool.T @ pool + x.T @ x
-    given = np.eye(labels)[y]
-    sums, counts = given.T @ x, given.sum(axis=0)
-    share = min(1.0, MASS * labels / len(pool))
-    smooth = 0.2 * (len(x) / labels + share * len(pool) / labels)
-    means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
-    within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
-    covariance = np.eye(width) * min(within, np.trace(scatter) / total) / width
-    soft = np.zeros((len(pool), labels))
-    for sphere, rounds in STAGES:
-        for _ in range(rounds):
-            if soft.any():
-                mass = counts + soft.sum(axis=0)
-                middle = (sums + soft.T @ pool) / mass[:, None]
-                spread = (scatter - (middle * mass[:, None]).T @ middle) / total
-                covariance = (1 - sphere) * spread + sphere * np.trace(spread) / width * np.eye(width)
-            weight = np.linalg.solve(covariance, means.T)
-            bias = log_prior - 0.5 * (means.T * weight).sum(axis=0)
-            before, soft = soft, softmax(pool @ weight + bias, axis=1)
-            mass = counts + share * soft.sum(axis=0)
-            means = (sums + share * (soft.T @ pool)) / mass[:, None]
-            log_prior = np.log((mass + smooth) / (mass.sum() + labels * smooth))
-            if 0.5 * np.abs(soft - before).sum(axis=1).mean() < STILL:
-                break
-    return Rule(weight, bias - centre @ weight)
-
-
-def logistic(x: Array, y: Columns, pool: Array, labels: int) -> Rule:
-    """Logistic regression on the labelled texts; a class without any gets no weight."""
-    from sklearn.linear_model import LogisticRegression
-
-    return as_rule(LogisticRegression(C=10.0, max_iter=300).fit(x, y), labels)
-
-
-def as_rule(model: Any, labels: int) -> Rule:
-    """A linear model of scikit-learn, fitted to columns, as a rule for all labels."""
-    coefficients, intercept = model.coef_, model.intercept_
-    if len(model.classes_) == 2:
-        coefficients = np.stack([-coefficients[0] / 2, coefficients[0] / 2])
-        intercept = np.array([-intercept[0] / 2, intercept[0] / 2])
-    weight, bias = np.zeros((coefficients.shape[1], labels)), np.full(labels, intercept.min() - 10.0)
-    weight[:, model.classes_], bias[model.classes_] = coefficients.T, intercept
-    return Rule(weight, bias)
-
-
-class Trial(NamedTuple):
-    """What the views say of labelled texts that they did not see."""
-
-    folds: list[NDArray[np.bool_]]  # each a mask (N_l,) of the texts held out together
-    rules: list[list[Rule]]  # for each fold, the rule of each view
-    held: Array  # (V, M, K) log-probabilities, fold after fold
-    truth: Columns  # (M,)
-    pool: Array  # the part of the pool that was looked at
-
-
-def hold_out(views: list[View], x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> Trial:
-    """Holds out each labelled text once, but never the only one of its class."""
-    few = int(np.median(np.bincount(y, minlength=labels)))
-    number = int(np.clip(few, 2, 10 if labels < 50 else 3))
-    fold = np.full(len(y), -1)
-    for k in range(labels):
-        rows = rng.permutation(np.flatnonzero(y == k))
-        if len(rows) > 1:
-            fold[rows] = np.arange(len(rows)) % number
-    part = pool[rng.permutation(len(pool))[: max(2000, 10 * labels)]]
-    folds = [fold == j for j in range(number) if (fold == j).any()]
-    rules = [[view(x[~out], y[~out], part, labels) for view in views] for out in folds]
-    seen = [np.stack([rule.log_probabilities(x[out]) for rule in some]) for some, out in zip(rules, folds, strict=True)]
-    held = np.concatenate([np.empty((len(views), 0, labels)), *seen], axis=1)
-    truth = np.concatenate([np.empty(0, dtype=np.int64), *(y[out] for out in folds)])
-    return Trial(folds, rules, held, truth, part)
-
-
-def pooling(trial: Trial, prior: Array, spread: Array) -> Array:
-    """Weights of the views (V,) that make held-out labels likely, under a log-normal prior that keeps them positive."""
-    from scipy.optimize import minimize
-    from scipy.special import logsumexp, softmax
-
-    held, truth = trial.held, trial.truth
-    right = held[:, np.arange(len(truth)), truth]
-    discount = 1.0 - 1.0 / max(2, len(trial.folds))  # a fold's views saw fewer labels than the views of all
-
-    def cost(u: Array) -> tuple[float, Array]:
-        weights = prior * np.exp(u)
-        logits = np.tensordot(weights, held, 1)
-        loss = logsumexp(logits, axis=1).sum() - (weights @ right).sum()
-        slope = (softmax(logits, axis=1) * held).sum(axis=(1, 2)) - right.sum(axis=1)
-        return discount * loss + (u**2 / (2 * spread**2)).sum(), discount * slope * weights + u / spread**2
-
-    starts = [np.zeros(len(prior)), np.where(np.arange(len(prior)) < len(prior) - 1, -2.0, 0.0)]
-    found = [minimize(cost, u, jac=True, bounds=[(-6.0, 4.0)] * len(prior), method="L-BFGS-B") for u in starts]
-    return np.asarray(prior * np.exp(min(found, key=lambda one: float(one.fun)).x))
+def by_views(views: list[View], x: Array, y: Columns, pool: Array, labels: int,
+             rng: np.random.Generator) -> tuple[Rule, Array, Trial]:
+    """The rule of all views together, the weight of each, and the trial in which the weights were found."""
+    trial = hold_out(views, x, y, pool, labels, rng)
+    weights, _ = pooling(trial, PRIOR[-len(views) :], SPREAD[-len(views) :])
+    return combined([view(x, y, pool, labels) for view in views], weights), weights, trial
 
 
 def smoothing(trial: Trial, weights: Array, x: Array, y: Columns, labels: int) -> tuple[float, float]:
@@ -212,22 +91,3 @@ def smoothing(trial: Trial, weights: Array, x: Array, y: Columns, labels: int) -
     return max(likely, key=lambda pair: likely[pair])
 
 
-def distilled(rule: Rule, x: Array, soft: Array) -> Rule:
-    """The linear rule nearest to `rule` that gives x (N, H) the soft labels (N, K): softmax regression."""
-    from scipy.optimize import minimize
-    from scipy.special import log_softmax
-
-    x32, soft32 = x.astype(np.float32), soft.astype(np.float32)
-    shape = rule.weight.shape
-
-    def cost(flat: Array) -> tuple[float, Array]:
-        change = flat.reshape(shape[0] + 1, shape[1])
-        weight, bias = (rule.weight + change[:-1]).astype(np.float32), (rule.bias + change[-1]).astype(np.float32)
-        logp = log_softmax(x32 @ weight + bias, axis=1)
-        slope = np.exp(logp) - soft32
-        gradient = np.concatenate([x32.T @ slope, slope.sum(axis=0, keepdims=True)]).astype(np.float64) + change
-        return float(-(soft32 * logp).sum() + 0.5 * (change**2).sum()), gradient.ravel()
-
-    found = minimize(cost, np.zeros((shape[0] + 1) * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 60})
-    change = found.x.reshape(shape[0] + 1, shape[1])
-    return Rule(rule.weight + change[:-1], rule.bias + change[-1])
