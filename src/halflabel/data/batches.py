@@ -14,7 +14,7 @@ class Batches:
         self.lengths, self.seed, self.stream = lengths, seed, stream
         self.size = min(size, len(lengths))
         self.per_pass = len(lengths) // self.size if self.size else 0
-        self._pass, self._rows, self._places = -1, np.empty((0, 0), np.int32), np.empty(0, np.int64)
+        self._pass, self._rows, self._places = -1, np.empty((0, 0), np.int32), np.empty(0, np.int32)
 
     def rows(self, step: int) -> np.ndarray:
         """Rows of one step, (size,); none when there is nothing to draw from."""
@@ -28,8 +28,8 @@ class Batches:
     def _draw(self, number: int) -> None:
         """The batches of a pass and the places in which they come; four bytes for each row, since there may be many."""
         rng = np.random.default_rng([self.seed, self.stream, number])
-        rows = rng.permutation(len(self.lengths))[: self.per_pass * self.size].astype(np.int32)
+        rows = rng.permutation(np.arange(len(self.lengths), dtype=np.int32))[: self.per_pass * self.size]
         for i in range(0, len(rows), POOL * self.size):
             chunk = rows[i : i + POOL * self.size]
             chunk[:] = chunk[np.argsort(self.lengths[chunk], kind="stable")]
-        self._pass, self._rows, self._places = number, rows.reshape(-1, self.size), rng.permutation(self.per_pass)
+        self._pass, self._rows, self._places = number, rows.reshape(-1, self.size), rng.permutation(np.arange(self.per_pass, dtype=np.int32))
