@@ -109,7 +109,7 @@ def floor() -> str:
     """Each method with its pool against its labels alone: mean gain, and in how many splits it was a loss."""
     rows = lines("floor")
     shots, body = sorted({row["per_class"] for row in rows}), []
-    for (name, method), cell in grouped(rows, "set", "method").items():
+    for (plan, name, method), cell in grouped(rows, "plan", "set", "method").items():
         shown = []
         for n in shots:
             found = [row for row in cell if row["per_class"] == n]
@@ -118,9 +118,9 @@ def floor() -> str:
             shown += ([f"{statistics.mean(alone):.3f} → {statistics.mean(both):.3f}", f"{lower} of {len(found)}"]
                       if found else ["not run", ""])
         collapses = sum("collapsed" in " ".join(row["notices"]) for row in cell)
-        body.append([name, f"`{method}`", *shown, str(collapses)])
+        body.append([plan, name, f"`{method}`", *shown, str(collapses)])
     head = [x for n in shots for x in (f"{n} labels per class", "lower")]
-    return markdown(["set", "method", *head, "collapses"], body)
+    return markdown(["plan", "set", "method", *head, "collapses"], body)
 
 
 def compared() -> list[Line]:

@@ -40,5 +40,6 @@ def begin(head: Unit, pseudo: Stored, given: Given) -> Began:
     start = closed_form(x[: len(y)], y, x[len(y) :], words, given.y.shape[1], seed=given.seed)
     head.set(torch.from_numpy(start.rule.weight), torch.from_numpy(start.rule.bias))
     pseudo.begin(torch.from_numpy(start.soft), start.alpha, words if start.words else words[:, :0])
-    unheard = len(start.soft) > 0 and not start.heard
-    return Began(({"notice": UNHEARD[start.words]},) if unheard else ())
+    if start.heard or not len(start.soft):
+        return Began()
+    return Began(({"notice": UNHEARD[start.words]},), trust=float(start.words))

@@ -83,7 +83,8 @@ class Run:
 
     def begin(self, keeper: Kept, report: Report) -> None:
         """Notes what the method's start came to."""
-        lines, label, since = self.problem.began
+        lines, label, since, trust = self.problem.began
+        self.guard.trust.fill_(trust)
         for line in lines:
             keeper.log({"step": 0} | line)
             report(line)

@@ -53,6 +53,7 @@ class Began(NamedTuple):
     lines: tuple[dict[str, Any], ...] = ()
     label: Tensor | None = None  # (N_u,) columns, -1 for none
     since: Tensor | None = None  # (N_u,)
+    trust: float = 1.0  # factor on the weight of the pool
 
 
 @dataclass(frozen=True, eq=False)
