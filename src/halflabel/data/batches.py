@@ -32,4 +32,5 @@ class Batches:
         for i in range(0, len(rows), POOL * self.size):
             chunk = rows[i : i + POOL * self.size]
             chunk[:] = chunk[np.argsort(self.lengths[chunk], kind="stable")]
-        self._pass, self._rows, self._places = number, rows.reshape(-1, self.size), rng.permutation(np.arange(self.per_pass, dtype=np.int32))
+        places = rng.permutation(np.arange(self.per_pass, dtype=np.int32))
+        self._pass, self._rows, self._places = number, rows.reshape(-1, self.size), places

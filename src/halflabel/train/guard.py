@@ -47,7 +47,7 @@ class Guard(nn.Module):
         self.reference.copy_(torch.from_numpy(shares))
 
     def collapsed(self, shares: np.ndarray) -> bool:
-        """Whether the class shares have fallen in on few classes since the reference; a pool that is not heard cannot."""
+        """Whether class shares have fallen in on few classes since the reference; a pool that is not heard cannot."""
         return float(self.trust) > 0.0 and collapsed(shares, self.reference.double().numpy())
 
     def recover(self) -> str:
