@@ -99,10 +99,11 @@ def balance() -> str:
 
 
 def steps(settings: dict[str, float]) -> str:
-    """How long a run was that did not take as many steps as its plan has."""
-    if not settings:
-        return ""
-    return f", {settings['warmup']} + {settings['epochs'] * settings['epoch_steps']} steps"
+    """What was not as the plan has it: how many steps, and which weights of the objective."""
+    weights = "".join(f", {name} {value:g}" for name, value in settings.items() if name.startswith("lambda"))
+    if "warmup" not in settings:
+        return weights
+    return f", {settings['warmup']} + {settings['epochs'] * settings['epoch_steps']} steps" + weights
 
 
 def floor() -> str:
@@ -154,6 +155,24 @@ def multilabel_mean() -> str:
         body.append([NAMES.get(method, method), *(f"{x:.3f}" for x in means),
                      f"{len(by)} sets, {len(runs[method])} runs"])
     return markdown(["method", *(f"{kind} F1, {rule}" for rule in RULES for kind in ("micro", "macro")), "over"], body)
+
+
+def stretch() -> str:
+    """F1 of bdd-ml minus am-ml, averaged over the labels of each kind, and how many there were in all runs."""
+    kinds: dict[str, Callable[[float, int], bool]] = {
+        "a below 0.9": lambda a, n: a < 0.9, "0.9 to 1.1": lambda a, n: 0.9 <= a <= 1.1,
+        "above 1.1": lambda a, n: a > 1.1, "0 to 2 positives": lambda a, n: n < 3, "3 to 9": lambda a, n: 3 <= n < 10,
+        "10 and more": lambda a, n: n >= 10}
+    body = []
+    for (name, weight), rows in grouped(lines("stretch"), "set", "lambda1").items():
+        labels = [label for row in rows for label in zip(row["stretch"], row["positives"], row["bdd-ml"], row["am-ml"],
+                                                         strict=True)]
+        shown = []
+        for kind in kinds.values():
+            gains = [bdd - am for a, n, bdd, am in labels if kind(a, n)]
+            shown.append(f"{statistics.mean(gains):+.3f} ({len(gains)})" if gains else "none")
+        body.append([name, "yes" if weight else "no", *shown])
+    return markdown(["set", "pseudo-labels", *kinds], body)
 
 
 def methods(plan: str) -> str:
@@ -292,8 +311,9 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
-    "multilabel": multilabel, "multilabel-mean": multilabel_mean, "methods": partial(methods, "frozen"),
-    "methods-laptop": partial(methods, "laptop"), "methods-several": partial(methods_several, "frozen"),
+    "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch,
+    "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
+    "methods-several": partial(methods_several, "frozen"),
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup}
