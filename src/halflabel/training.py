@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from halflabel.data.augment import WordEdits
+from halflabel.data.batches import shuffled
 from halflabel.data.labels import Classes
 from halflabel.decision import Decision
 from halflabel.disk import cache_folder
@@ -198,7 +199,7 @@ def make_decision(model: Fitted, dev: Corpus | None, objective: Objective, probl
                   seed: int) -> Decision:
     """The decision of a trained model, fitted on scores of the pool; without one, of dev or labelled texts."""
     if problem.unlabelled:
-        rows = np.sort(np.random.default_rng([seed, 6]).permutation(problem.unlabelled)[: plan.survey])
+        rows = np.sort(shuffled(np.random.default_rng([seed, 6]), problem.unlabelled)[: plan.survey]).astype(np.int64)
         scores = outputs(objective, problem.source, problem.labelled + rows)[1].numpy()
         return fit_decision(scores, objective, problem, f"{len(rows)} unlabelled texts")
     if dev is not None:

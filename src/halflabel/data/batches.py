@@ -26,11 +26,15 @@ class Batches:
         return self._rows[self._places[place]].astype(np.int64)
 
     def _draw(self, number: int) -> None:
-        """The batches of a pass and the places in which they come; four bytes for each row, since there may be many."""
+        """The batches of a pass and the places in which they come."""
         rng = np.random.default_rng([self.seed, self.stream, number])
-        rows = rng.permutation(np.arange(len(self.lengths), dtype=np.int32))[: self.per_pass * self.size]
+        rows = shuffled(rng, len(self.lengths))[: self.per_pass * self.size]
         for i in range(0, len(rows), POOL * self.size):
             chunk = rows[i : i + POOL * self.size]
             chunk[:] = chunk[np.argsort(self.lengths[chunk], kind="stable")]
-        places = rng.permutation(np.arange(self.per_pass, dtype=np.int32))
-        self._pass, self._rows, self._places = number, rows.reshape(-1, self.size), places
+        self._pass, self._rows, self._places = number, rows.reshape(-1, self.size), shuffled(rng, self.per_pass)
+
+
+def shuffled(rng: np.random.Generator, number: int) -> np.ndarray:
+    """0..N-1 in a random order, (N,), in four bytes each, since there may be many."""
+    return rng.permutation(np.arange(number, dtype=np.int32))

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from halflabel.data.batches import Batches
+from halflabel.data.batches import Batches, shuffled
 from halflabel.parts.prior import prior
 from halflabel.train.checkpoint import Kept, State
 from halflabel.train.ema import Average
@@ -106,7 +106,7 @@ class Run:
         if not self.uses_pool:
             return np.empty(0, dtype=np.int64)
         rng = np.random.default_rng([self.seed, 3, max(0, self.epoch)])
-        return np.sort(rng.permutation(self.problem.unlabelled)[: self.plan.survey])
+        return np.sort(shuffled(rng, self.problem.unlabelled)[: self.plan.survey]).astype(np.int64)
 
     def pool_rows(self) -> np.ndarray:
         """Rows of the pool that this step learns from; none during warm-up or once the pool has lost all trust."""
