@@ -88,6 +88,7 @@ class Run:
         for line in lines:
             keeper.log({"step": 0} | line)
             report(line)
+            self.notices += [line["notice"]] if "notice" in line else []
         if label is not None and since is not None:
             self.guard.label.copy_(label)
             self.guard.since.copy_(since)
