@@ -175,6 +175,13 @@ def stretch() -> str:
     return markdown(["set", "pseudo-labels", *kinds], body)
 
 
+def parity() -> str:
+    """How far pieces of ours are from those of USB on the same inputs."""
+    return markdown(["what", "steps", "largest difference", "mean"],
+                    [[row["what"], str(row["steps"]), f"{row['largest_difference']:.0e}", f"{row['mean']:.3f}"]
+                     for row in lines("parity")])
+
+
 def methods(plan: str) -> str:
     """Every method on each set under one plan, 25 labels per class and 4,000 pool texts, best first by the mean."""
     wanted = {"plan": plan, "per_class": 25, "unlabelled": 4000}
@@ -311,7 +318,7 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
-    "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch,
+    "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
     "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
     "methods-several": partial(methods_several, "frozen"),
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
