@@ -89,5 +89,3 @@ def smoothing(trial: Trial, weights: Array, x: Array, y: Columns, labels: int) -
                 q = sharpened(p, power)
                 likely[alpha, power] += float(np.log(q[np.arange(len(q)), y[out]] + 1e-3).sum())
     return max(likely, key=lambda pair: likely[pair])
-
-
