@@ -17,7 +17,7 @@ from protocol import Draw
 from rivals import vectors
 
 NEVER = -50.0  # log-odds of a label that no labelled text has
-STEPS = 300  # SetFit's pairs grow with the square of the labelled texts: 500 of them would take hours
+STEPS, TOKENS = 200, 128  # of SetFit: its pairs grow with the square of the labelled texts and would take hours
 
 
 def logreg(draw: Draw, y: np.ndarray, texts: list[str], seed: int) -> dict[str, Any]:
@@ -35,11 +35,12 @@ def logreg(draw: Draw, y: np.ndarray, texts: list[str], seed: int) -> dict[str, 
 
 
 def setfit(draw: Draw, y: np.ndarray, texts: list[str], seed: int) -> dict[str, Any]:
-    """SetFit's multi-label mode: at most STEPS contrastive batches of 16 pairs, then one-vs-rest logistic heads."""
+    """SetFit's multi-label mode: STEPS contrastive batches of 16 pairs of TOKENS, then one-vs-rest logistic heads."""
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
     model = SetFitModel.from_pretrained(locate("minilm"), multi_target_strategy="one-vs-rest")
+    model.model_body.max_seq_length = TOKENS
     rows = Dataset.from_dict({"text": draw.labelled.texts, "label": y.astype(int).tolist()})
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn on labels that no text has
@@ -53,7 +54,7 @@ def setfit(draw: Draw, y: np.ndarray, texts: list[str], seed: int) -> dict[str, 
         p = np.asarray(model.predict_proba(part, batch_size=32, show_progress_bar=False), dtype=np.float64)
         p = np.clip(p, 1e-9, 1 - 1e-9)
         found.append(np.log(p) - np.log1p(-p))
-    return {"pool": found[0], "new": found[1], "seconds": seconds, "steps": STEPS}
+    return {"pool": found[0], "new": found[1], "seconds": seconds, "steps": STEPS, "tokens": TOKENS}
 
 
 RIVALS = {"logreg": logreg, "setfit": setfit}
