@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +14,7 @@ from halflabel import TextClassifier
 from halflabel.metrics import collapsed, effective_classes
 from halflabel.parts.pseudo import SelfAdaptive, Target
 from halflabel.train.guard import Guard
+from halflabel.train.interrupt import Interrupted, request_stop
 
 
 @pytest.mark.parametrize(("shares", "reference", "expected"), [
@@ -47,19 +51,50 @@ def test_trust_halves_and_then_goes() -> None:
     assert "half" in sentences[0] and "alone" in sentences[2]
 
 
-def test_a_collapsing_run_says_so_and_keeps_what_labels_gave(
-        tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def all_first(self: SelfAdaptive, p: torch.Tensor) -> Target:
+SHORT = {"epochs": 4, "epoch_steps": 60, "warmup": 150, "lambda1": 50.0}
+
+
+@pytest.fixture
+def all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pseudo-label is the first class."""
+    def label(self: SelfAdaptive, p: torch.Tensor) -> Target:
         y = torch.zeros_like(p)
         y[:, 0] = 1.0
         return Target(y, p.new_ones(len(p)))
 
-    monkeypatch.setattr(SelfAdaptive, "label", all_first)
+    monkeypatch.setattr(SelfAdaptive, "label", label)
+
+
+@pytest.mark.usefixtures("all_alike")
+def test_a_collapsing_run_says_so_and_ends_as_one_without_a_pool(tiny_encoder: str) -> None:
     texts, labels = tiny_texts(8)
-    pool, truth = tiny_texts(30, seed=1)
-    short = {"epochs": 4, "epoch_steps": 60, "warmup": 150, "lambda1": 50.0}
-    clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=short).fit(texts, labels, unlabelled=pool)
-    alone = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=short).fit(texts, labels)
-    assert any("collapsed" in notice for notice in clf.notices_)
+    pool, _ = tiny_texts(30, seed=1)
+    clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT).fit(texts, labels, unlabelled=pool)
+    alone = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT).fit(texts, labels)
+    assert len([notice for notice in clf.notices_ if "collapsed" in notice]) == 3
+    assert clf.termination_condition_.startswith("the pool was given up")
     assert len(set(clf.predict(pool))) == 3
-    assert clf.score(pool, truth) > alone.score(pool, truth) - 0.1
+    np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
+
+
+@pytest.mark.usefixtures("all_alike")
+def test_a_run_that_gave_up_its_pool_can_be_stopped_and_resumed(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(8)
+    pool, _ = tiny_texts(30, seed=1)
+
+    def run(name: str, **how: Any) -> TextClassifier:
+        clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT)
+        return clf.fit(texts, labels, unlabelled=pool, folder=tmp_path / name, **how)
+
+    def stops_late(line: dict[str, Any]) -> None:
+        if line.get("steps", 0) > 390 and line["step"] > 340:  # more steps than planned: the pool was given up
+            request_stop()
+
+    whole = run("whole")
+    with pytest.raises(Interrupted):
+        run("stopped", report=stops_late)
+    resumed = run("stopped", resume=True)
+    a, b = whole.model_.network.state_dict(), resumed.model_.network.state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert resumed.notices_ == whole.notices_ and len(whole.notices_) == 3
+    assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "stopped" / "metrics.jsonl").read_text()

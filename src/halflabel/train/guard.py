@@ -50,12 +50,12 @@ class Guard(nn.Module):
         """Whether class shares have fallen in on few classes since the reference; a pool that is not heard cannot."""
         return float(self.trust) > 0.0 and collapsed(shares, self.reference.double().numpy())
 
-    def recover(self) -> str:
-        """Trusts the pool less; says what happened."""
+    def recover(self, *, last: bool = False) -> str:
+        """Trusts the pool less, or if this was the `last` chance no more; says what happened."""
         self.collapses += 1
-        if int(self.collapses) > RETRIES:
+        if last or int(self.collapses) > RETRIES:
             self.trust.zero_()
-            return "pseudo-labels collapsed to few classes again; going on with the labelled texts alone"
+            return "pseudo-labels collapsed to few classes; giving up the pool, going on with the labelled texts alone"
         self.trust *= 0.5
         return ("pseudo-labels collapsed to few classes; starting again from the labelled texts, "
                 "trusting the pool half as much")
@@ -63,4 +63,9 @@ class Guard(nn.Module):
 
 def snapshot(module: nn.Module) -> State:
     """A copy of a module's state."""
-    return {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+    return copied(module.state_dict())
+
+
+def copied(state: State) -> State:
+    """The same tensors once more, free of whatever changes them."""
+    return {name: tensor.detach().clone() for name, tensor in state.items()}

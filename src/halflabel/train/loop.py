@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ from halflabel.data.batches import Batches, shuffled
 from halflabel.parts.prior import prior
 from halflabel.train.checkpoint import Kept, State
 from halflabel.train.ema import Average
-from halflabel.train.guard import Guard, snapshot
+from halflabel.train.guard import Guard, copied, snapshot
 from halflabel.train.interrupt import Interrupted, stop_requested
 from halflabel.train.objective import Draw, Objective, Problem, Step, Turn
 from halflabel.train.optimizer import Descent
@@ -46,17 +47,26 @@ def train(objective: Objective, problem: Problem, plan: Plan, *, seed: int, keep
         run.begin(keeper, report)
     saved = time.monotonic()
     with stop_requested() as stop:
-        while run.step < plan.steps:
-            if run.at_epoch_start:
-                run.begin_epoch(keeper, report, judge)
-            step = run.learn()
-            report(run.progress(step))
-            if stop.is_set() or time.monotonic() - saved > CHECKPOINT_SECONDS:
-                keeper.checkpoint(run.step, run.tensors(), run.notes())
-                saved = time.monotonic()
-            if stop.is_set():
-                raise Interrupted(f"stopped after step {run.step} of {plan.steps}")
-    return run.end(keeper, report, judge)
+        while True:
+            while run.at < plan.steps:
+                if run.at_epoch_start:
+                    run.begin_epoch(keeper, report, judge)
+                step = run.learn()
+                report(run.progress(step))
+                if stop.is_set() or time.monotonic() - saved > CHECKPOINT_SECONDS:
+                    keeper.checkpoint(run.step, run.tensors(), run.notes())
+                    saved = time.monotonic()
+                if stop.is_set():
+                    raise Interrupted(f"stopped after step {run.step} of {run.steps}")
+            if (outcome := run.end(keeper, report, judge)) is not None:
+                return outcome
+
+
+def reseed(device: torch.device, seed: int) -> None:
+    """What torch.manual_seed does, without the stack traces that it takes each time where there is no GPU."""
+    torch.default_generator.manual_seed(seed)
+    if device.type != "cpu":
+        getattr(torch, device.type).manual_seed(seed)
 
 
 class Run:
@@ -65,11 +75,12 @@ class Run:
     def __init__(self, objective: Objective, problem: Problem, plan: Plan, seed: int) -> None:
         self.objective, self.problem, self.plan, self.seed = objective, problem, plan, seed
         self.step = 0
+        self.again = 0  # steps that do not count, since the pool they learnt from was given up
         self.uses_pool = problem.unlabelled > 0 and objective.method.uses_pool
         self.average = Average(objective.network, plan.ema)
         self.descent = Descent(objective, plan)
         self.guard = Guard(problem.y.shape[1], problem.unlabelled, problem.task)
-        self.start = snapshot(objective)
+        self.start, self.moments = snapshot(objective), State()
         self.best: State = {}
         self.score: float | None = None
         self.notices: list[str] = []
@@ -94,26 +105,39 @@ class Run:
             self.guard.since.copy_(since)
 
     @property
+    def at(self) -> int:
+        """The step of the plan; when the pool is given up, it goes back to where a run without one would be."""
+        return self.step - self.again
+
+    @property
+    def steps(self) -> int:
+        return self.plan.steps + self.again
+
+    @property
     def at_epoch_start(self) -> bool:
-        since = self.step - self.plan.warmup
+        since = self.at - self.plan.warmup
         return since >= 0 and since % self.plan.epoch_steps == 0
 
     @property
     def epoch(self) -> int:
-        return (self.step - self.plan.warmup) // self.plan.epoch_steps
+        return (self.at - self.plan.warmup) // self.plan.epoch_steps
+
+    @property
+    def hears_pool(self) -> bool:
+        return self.uses_pool and float(self.guard.trust) > 0.0
 
     def sample(self) -> np.ndarray:
         """Rows of the pool that this epoch looks at: a function of seed and epoch alone."""
-        if not self.uses_pool:
+        if not self.hears_pool:
             return np.empty(0, dtype=np.int64)
         rng = np.random.default_rng([self.seed, 3, max(0, self.epoch)])
         return np.sort(shuffled(rng, self.problem.unlabelled)[: self.plan.survey]).astype(np.int64)
 
     def pool_rows(self) -> np.ndarray:
         """Rows of the pool that this step learns from; none during warm-up or once the pool has lost all trust."""
-        if self.step < self.plan.warmup or float(self.guard.trust) == 0.0:
+        if self.at < self.plan.warmup or not self.hears_pool:
             return np.empty(0, dtype=np.int64)
-        since = self.step - self.plan.warmup
+        since = self.at - self.plan.warmup
         if not self.objective.pseudo.trains_on_survey:
             return self.unlabelled.rows(since)
         if self.epoch not in self.surveyed:
@@ -126,27 +150,28 @@ class Run:
 
     def begin_epoch(self, keeper: Kept, report: Report, judge: Callable[[], float] | None) -> None:
         """Looks at all texts, refits the statistics (Eqs. 6-8), watches for collapse, keeps the best model."""
-        if self.step == self.plan.warmup > 0:
+        if self.at == self.plan.warmup > 0:
             self.average.reset(self.objective.network)
-        if self.step == self.plan.warmup:
-            self.start = snapshot(self.objective)
+        if self.at == self.plan.warmup:
+            self.start, self.moments = snapshot(self.objective), copied(self.descent.moments())
         line: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "trust": float(self.guard.trust)}
         rows = self.sample()
         seen = self.look(rows)
         if len(rows):
-            if self.step == self.plan.warmup and self.objective.pseudo.gives_labels:
+            if self.at == self.plan.warmup and self.objective.pseudo.gives_labels:
                 started = self.plan.warmup > 0 or self.objective.method.closed_form
                 self.guard.refer(seen.shares() if started else prior(self.problem.y).double().cpu().numpy())
             elif self.guard.collapsed(seen.shares()):
                 line["notice"] = self.restart()
+                rows = self.sample()
                 seen = self.look(rows)
-            if self.step > self.plan.warmup or not self.objective.method.closed_form:
+            if len(rows) and (self.at > self.plan.warmup or not self.objective.method.closed_form):
                 self.objective.pseudo.refresh(torch.from_numpy(rows), seen.p, seen.f, self.problem.y.cpu())
-        if self.step > 0:
+        if self.at > 0:
             self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
         self.objective.penalty.refresh(self.objective.network.head)
         line |= describe(seen, self.problem) | self.objective.report()
-        if self.step > 0:
+        if self.at > 0:
             line |= self.keep(keeper, judge)
         keeper.log(line)
         report(line)
@@ -158,11 +183,14 @@ class Run:
             return survey(self.objective, self.problem, rows)
 
     def restart(self) -> str:
-        """Goes back to what the labelled texts alone gave, and trusts the pool less."""
+        """Goes back to what the labelled texts alone gave, and trusts the pool less, or in the end not at all."""
         self.objective.load_state_dict(self.start)
         self.average.reset(self.objective.network)
         self.descent = Descent(self.objective, self.plan)
-        notice = self.guard.recover()
+        self.descent.load(copied(self.moments))
+        notice = self.guard.recover(last=self.at == self.plan.steps)
+        if not self.hears_pool:
+            self.again = self.step - self.plan.warmup
         self.notices.append(f"step {self.step}: {notice}")
         return notice
 
@@ -178,12 +206,12 @@ class Run:
 
     def learn(self) -> Step:
         """One step of gradient descent; its randomness is a function of seed and step alone."""
-        self.descent.rates(self.step)
-        torch.manual_seed((self.seed * 1_000_003 + self.step) % 2**63)
+        self.descent.rates(self.at)
+        reseed(self.objective.device, (self.seed * 1_000_003 + self.at) % 2**63)
         self.objective.train()
-        done = (self.step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
-        labelled = self.warming if self.step < self.plan.warmup else self.labelled
-        draw = Draw(labelled.rows(self.step), self.pool_rows(), np.random.default_rng([self.seed, 4, self.step]),
+        done = (self.at - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
+        labelled = self.warming if self.at < self.plan.warmup else self.labelled
+        draw = Draw(labelled.rows(self.at), self.pool_rows(), np.random.default_rng([self.seed, 4, self.at]),
                     max(0.0, done))
         weight = self.objective.method.weight(done) * float(self.guard.trust)
         step, *_ = [self.move(turn, draw, weight) for turn in self.objective.turns]
@@ -200,50 +228,50 @@ class Run:
             self.descent(turn, step.loss)
         return step
 
-    def end(self, keeper: Kept, report: Report, judge: Callable[[], float] | None) -> Outcome:
-        """The last look: keeps the averaged weights, or the best, or after a collapse those from labels alone."""
+    def end(self, keeper: Kept, report: Report, judge: Callable[[], float] | None) -> Outcome | None:
+        """The last look: keeps the averaged weights, or the best; after a collapse there is more to do."""
         line: dict[str, Any] = {"step": self.step, "epoch": self.epoch, "trust": float(self.guard.trust), "end": True}
         line |= self.keep(keeper, judge)
         self.objective.network.load_state_dict(self.best or self.average.tensors)
         rows = self.sample()
         seen = survey(self.objective, self.problem, rows)
-        why = "all steps done"
-        if len(rows) and self.guard.collapsed(seen.shares()) and not self.best:
-            line["notice"] = why = "pseudo-labels collapsed at the end; kept the model from the labelled texts alone"
-            self.notices.append(f"step {self.step}: {why}")
-            self.objective.load_state_dict(self.start)
-            keeper.model(self.objective.network.state_dict())
-            seen = survey(self.objective, self.problem, rows)
+        fell = len(rows) > 0 and self.guard.collapsed(seen.shares()) and not self.best
+        if fell:
+            line |= {"notice": self.restart(), "end": False}
         line |= describe(seen, self.problem) | self.objective.report()
         keeper.log(line)
         report(line)
+        if fell:
+            return None
         self.objective.eval()
+        why = "the pool was given up, all steps done on the labelled texts" if self.again else "all steps done"
         return Outcome(self.guard, why, tuple(self.notices), self.score)
 
     def progress(self, step: Step) -> dict[str, Any]:
         """What the progress bar shows."""
         accepted = float((step.target.weight > 0).float().mean()) if step.target is not None else None
-        return {"step": self.step, "steps": self.plan.steps, "loss": float(step.loss.detach()), "accepted": accepted}
+        return {"step": self.step, "steps": self.steps, "loss": float(step.loss.detach()), "accepted": accepted}
 
     def tensors(self) -> State:
         """All state as named tensors."""
         parts = {"objective": self.objective.state_dict(), "average": self.average.tensors,
-                 "guard": self.guard.state_dict(), "start": self.start, "best": self.best,
-                 "moments": self.descent.moments()}
-        return {f"{part}/{name}": tensor.detach().clone()
-                for part, state in parts.items() for name, tensor in state.items()}
+                 "guard": self.guard.state_dict(), "start": self.start, "start moments": self.moments,
+                 "best": self.best, "moments": self.descent.moments()}
+        return copied({f"{part}/{name}": tensor for part, state in parts.items() for name, tensor in state.items()})
 
     def notes(self) -> dict[str, Any]:
-        return {"step": self.step, "score": self.score, "notices": self.notices}
+        return {"step": self.step, "again": self.again, "score": self.score, "notices": self.notices}
 
     def load(self, tensors: State, notes: dict[str, Any]) -> None:
         """Goes on exactly where `tensors` and `notes` were taken."""
-        part: dict[str, State] = {name: {} for name in ("objective", "average", "guard", "start", "best", "moments")}
+        part = defaultdict[str, State](dict)
         for name, tensor in tensors.items():
             where, rest = name.split("/", 1)
             part[where][rest] = tensor
         self.objective.load_state_dict(part["objective"])
         self.guard.load_state_dict(part["guard"])
-        self.average.tensors, self.start, self.best = part["average"], part["start"], part["best"]
+        self.average.tensors, self.best = part["average"], part["best"]
+        self.start, self.moments = part["start"], part["start moments"]
         self.descent.load(part["moments"])
-        self.step, self.score, self.notices = notes["step"], notes["score"], list(notes["notices"])
+        self.step, self.again, self.score = notes["step"], notes["again"], notes["score"]
+        self.notices = list(notes["notices"])
