@@ -14,8 +14,11 @@ from halflabel.parts.weight import constant, ramp
 from halflabel.train.objective import SelfTraining
 from halflabel.types import Shape
 
+# An entropy weight of 1 draws frozen vectors of many classes together if it pulls for long.
+GENTLE = {"frozen": {"epochs": 5, "head_rate": 3e-4}}
 
-@method("bdd-s", task="multi-class", paper="S2TC-BDD-S")
+
+@method("bdd-s", task="multi-class", paper="S2TC-BDD-S", plans=GENTLE)
 def bdd_s(shape: Shape, *, s: float = 1.0, m: float = 0.01, T: float = 0.5, lambda1: float = 1.0,
           lambda2: float = 1.0, memory: float = 0.1) -> SelfTraining:
     """Balanced angles, sharpened pseudo-labels, entropy regularisation (Sec. III-C)."""
@@ -35,7 +38,7 @@ def bdd_f(shape: Shape, *, s: float = 20.0, m: float = 0.3, lambda1: float = 1.0
     )
 
 
-@method("am-s", task="multi-class", paper="BERT+AM-S")
+@method("am-s", task="multi-class", paper="BERT+AM-S", plans=GENTLE)
 def am_s(shape: Shape, *, s: float = 1.0, m: float = 0.01, T: float = 0.5, lambda1: float = 1.0,
          lambda2: float = 1.0) -> SelfTraining:
     """bdd-s with angles as they are: the paper's ablation "-BDD"."""
