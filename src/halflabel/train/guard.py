@@ -11,8 +11,6 @@ from halflabel.parts.pseudo import Target
 from halflabel.train.checkpoint import State
 from halflabel.types import Task
 
-RETRIES = 2  # restarts with half the weight of the pool; after that the labels alone decide
-
 
 class Guard(nn.Module):
     """All that is remembered of the pool during a run, as buffers, so that a checkpoint holds it."""
@@ -25,13 +23,11 @@ class Guard(nn.Module):
         self.register_buffer("label", several if task == "multi-label" else never.clone())
         self.register_buffer("since", never)  # step at which it was first accepted
         self.register_buffer("trust", torch.ones(()))  # factor on the weight of the pool
-        self.register_buffer("collapses", torch.zeros((), dtype=torch.long))
         self.register_buffer("reference", torch.zeros(labels))  # class shares that labels alone give
 
     label: Tensor
     since: Tensor
     trust: Tensor
-    collapses: Tensor
     reference: Tensor
 
     def record(self, rows: np.ndarray, target: Target, step: int) -> None:
@@ -50,15 +46,10 @@ class Guard(nn.Module):
         """Whether class shares have fallen in on few classes since the reference; a pool that is not heard cannot."""
         return float(self.trust) > 0.0 and collapsed(shares, self.reference.double().numpy())
 
-    def recover(self, *, last: bool = False) -> str:
-        """Trusts the pool less, or if this was the `last` chance no more; says what happened."""
-        self.collapses += 1
-        if last or int(self.collapses) > RETRIES:
-            self.trust.zero_()
-            return "pseudo-labels collapsed to few classes; giving up the pool, going on with the labelled texts alone"
-        self.trust *= 0.5
-        return ("pseudo-labels collapsed to few classes; starting again from the labelled texts, "
-                "trusting the pool half as much")
+    def give_up(self) -> str:
+        """Trusts the pool no more; says why. Trusting it half as much ended below the labels alone in most trials."""
+        self.trust.zero_()
+        return "pseudo-labels collapsed to few classes; giving up the pool, going on with the labelled texts alone"
 
 
 def snapshot(module: nn.Module) -> State:

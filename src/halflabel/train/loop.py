@@ -163,11 +163,11 @@ class Run:
                 self.guard.refer(seen.shares() if started else prior(self.problem.y).double().cpu().numpy())
             elif self.guard.collapsed(seen.shares()):
                 line["notice"] = self.restart()
-                rows = self.sample()
+                rows = self.sample()  # none any more
                 seen = self.look(rows)
             if len(rows) and (self.at > self.plan.warmup or not self.objective.method.closed_form):
                 self.objective.pseudo.refresh(torch.from_numpy(rows), seen.p, seen.f, self.problem.y.cpu())
-        if self.at > 0:
+        if self.at > 0 and not self.again:  # labelled texts alone are too few to take variances from
             self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
         self.objective.penalty.refresh(self.objective.network.head)
         line |= describe(seen, self.problem) | self.objective.report()
@@ -183,14 +183,13 @@ class Run:
             return survey(self.objective, self.problem, rows)
 
     def restart(self) -> str:
-        """Goes back to what the labelled texts alone gave, and trusts the pool less, or in the end not at all."""
+        """Gives up the pool, and goes back to where an unbalanced run without one would be after its warm-up."""
         self.objective.load_state_dict(self.start)
         self.average.reset(self.objective.network)
         self.descent = Descent(self.objective, self.plan)
         self.descent.load(copied(self.moments))
-        notice = self.guard.recover(last=self.at == self.plan.steps)
-        if not self.hears_pool:
-            self.again = self.step - self.plan.warmup
+        notice = self.guard.give_up()
+        self.again = self.step - self.plan.warmup
         self.notices.append(f"step {self.step}: {notice}")
         return notice
 
