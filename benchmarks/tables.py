@@ -100,10 +100,10 @@ def balance() -> str:
 
 
 def steps(settings: dict[str, float]) -> str:
-    """What was not as the plan has it: how many steps, and which weights of the objective."""
+    """What was not as the plan has it: how many steps, or which weights of the objective and rates."""
     weights = "".join(f", {name} {value:g}" for name, value in settings.items() if name.startswith("lambda"))
     if "warmup" not in settings:
-        return weights
+        return weights or "".join(f", {name} {value:g}" for name, value in settings.items())
     return f", {settings['warmup']} + {settings['epochs'] * settings['epoch_steps']} steps" + weights
 
 
@@ -111,7 +111,7 @@ def floor() -> str:
     """Each method with its pool against its labels alone: mean gain, and in how many splits it was a loss."""
     rows = lines("floor")
     shots, body = sorted({row["per_class"] for row in rows}), []
-    for (plan, name, method), cell in grouped(rows, "plan", "set", "method").items():
+    for (plan, name, method), cell in sorted(grouped(rows, "plan", "set", "method").items()):
         shown = []
         for n in shots:
             found = [row for row in cell if row["per_class"] == n]
