@@ -192,7 +192,7 @@ class Seen(ExitStack):
         order = np.argsort(number, kind="stable")
         for part, some in zip(self.parts, np.split(pairs[order], np.cumsum(np.bincount(number, minlength=PARTS))[:-1]),
                               strict=True):
-            part.write(some)
+            part.write(some.tobytes())
 
     def again(self) -> np.ndarray:
         """Rows whose hash an earlier row has, in order."""
