@@ -2,7 +2,8 @@
 
     python benchmarks/pool.py --data FOLDER [--sizes 100000 1000000]
 
-Texts of about 40 words are made by a seeded script. Each figure comes from a process of its own, so that its peak of
+Texts of about 40 words are made by a seeded script; a share of the words of each is of its topic, so that there is
+something to learn. Each figure comes from a process of its own, so that its peak of
 resident memory is its own. Rates are given by wall clock and by processor seconds: on a machine that does other work
 the first says little. Training uses a random encoder of one layer and width 32, so that the memory is that of the pool
 and not of the encoder.
@@ -26,6 +27,9 @@ import numpy as np
 from protocol import Results
 
 WORDS = 20_000
+TOPICS = 4  # each has OWN words, the last of the vocabulary
+OWN = 200
+SHARE = 0.3  # of the words of a text, that are of its topic
 BLOCK = 10_000
 ROWS = 200_000  # random looks
 TRAIN = {"frozen": ("bdd-s", "frozen"), "tokens": ("bdd-s", "laptop"), "default": ("lift", "laptop")}
@@ -59,22 +63,33 @@ def child(data: Path, what: str, how: str, n: int) -> dict[str, Any]:
 
 
 def make(data: Path, n: int) -> None:
-    """The texts as jsonl and parquet: words drawn by a power law, 30 to 50 in a text, the same for the same n."""
+    """The texts as jsonl and parquet, the same for the same n."""
     import pyarrow as pa
     from pyarrow.parquet import ParquetWriter
 
-    if (data / f"{n}.parquet").exists():
+    if file_of(data, "parquet", n).exists():
         return
     rng = np.random.default_rng([23, n])
     words = np.array(vocabulary())
     schema = pa.schema([("id", pa.int64()), ("text", pa.string())])
-    with open(data / f"{n}.jsonl", "w") as lines, ParquetWriter(data / "unfinished.parquet", schema) as table:
+    with open(file_of(data, "jsonl", n), "w") as lines, ParquetWriter(data / "unfinished.parquet", schema) as table:
         for start in range(0, n, BLOCK):
-            drawn = words[rng.zipf(1.3, (BLOCK, 50)) % WORDS]
-            texts = [" ".join(row[:length]) for row, length in zip(drawn, rng.integers(30, 51, BLOCK), strict=True)]
+            texts = written(rng, rng.integers(0, TOPICS, BLOCK), words)
             lines.writelines(json.dumps({"id": start + i, "text": text}) + "\n" for i, text in enumerate(texts))
             table.write_table(pa.table({"id": range(start, start + BLOCK), "text": texts}, schema))
-    os.replace(data / "unfinished.parquet", data / f"{n}.parquet")
+    os.replace(data / "unfinished.parquet", file_of(data, "parquet", n))
+
+
+def file_of(data: Path, how: str, n: int | str) -> Path:
+    return data / f"topics-{n}.{how}"
+
+
+def written(rng: np.random.Generator, topics: np.ndarray, words: np.ndarray) -> list[str]:
+    """A text of each topic: words drawn by a power law, 30 to 50 in a text, some of them its topic's own."""
+    drawn = rng.zipf(1.3, (len(topics), 50)) % WORDS
+    own = rng.integers(0, OWN, drawn.shape) + (WORDS - OWN * (topics[:, None] + 1))
+    drawn = words[np.where(rng.random(drawn.shape) < SHARE, own, drawn)]
+    return [" ".join(row[:length]) for row, length in zip(drawn, rng.integers(30, 51, len(topics)), strict=True)]
 
 
 def vocabulary() -> list[str]:
@@ -100,7 +115,7 @@ def peak_megabytes() -> float:
 def pool_of(data: Path, how: str, n: str) -> Any:
     from halflabel.data.pool import open_pool
 
-    return open_pool([data / f"{n}.{how}"])[0]
+    return open_pool([file_of(data, how, n)])[0]
 
 
 def ingest(data: Path, how: str, n: str) -> dict[str, Any]:
@@ -141,12 +156,13 @@ def train(data: Path, name: str, n: str) -> dict[str, Any]:
     from halflabel import TextClassifier
 
     texts = pool_of(data, "jsonl", n).texts
-    labelled = [f"{vocabulary()[k % 4 * 50 + k]} {texts[k]}" for k in range(40)]
+    topics = np.arange(10 * TOPICS) % TOPICS
+    labelled = written(np.random.default_rng(31), topics, np.array(vocabulary()))
     method, plan = TRAIN[name]
     steps = STEPS if method != "lift" else {"epochs": 2, "epoch_steps": 50}
     clf = TextClassifier(method, tiny_encoder(data), plan, settings=steps)
     before = peak_megabytes()
-    _, wall, cpu = timed(lambda: clf.fit(labelled, [f"label {k % 4}" for k in range(40)], unlabelled=texts))
+    _, wall, cpu = timed(lambda: clf.fit(labelled, [f"topic {k}" for k in topics], unlabelled=texts))
     return {"method": method, "plan": plan, "seconds": round(wall, 1), "cpu_seconds": round(cpu, 1),
             "peak_mb": peak_megabytes(), "before_mb": before, "pseudo_labelled": int((clf.labeled_iter_ > 0).sum())}
 

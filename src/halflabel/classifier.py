@@ -105,7 +105,17 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         taken = np.flatnonzero(guard.since.numpy() >= 0)
         found, steps = as_objects(classes.names_of(guard.label.numpy()[taken])), guard.since.numpy()[taken]
         rows = taken if trained.rows is None else np.asarray(trained.rows)[taken]
-        self.transduction_, self.labeled_iter_ = traced(everything, labelled, pool, rows, found, steps)
+        self._audit = traced(everything, labelled, pool, rows, found, steps)
+
+    @property
+    def transduction_(self) -> np.ndarray:
+        """The label of every training text, (N,)."""
+        return self._audit.labels
+
+    @property
+    def labeled_iter_(self) -> np.ndarray:
+        """The step at which each training text was first pseudo-labelled, (N,)."""
+        return self._audit.steps
 
     def _adopt(self, model: Fitted) -> None:
         names = model.classes.names

@@ -1,14 +1,15 @@
 """Columns on disk: Arrow files of which a row is read when it is looked at, by its place in the file.
 
 Taking rows from a chunked Arrow column would copy the whole column. Looking at rows of a file that is mapped into
-memory leaves the pages around them resident, in the end the whole file. So a row is found by the offsets of its chunk
-and its bytes alone are read; a pass over all rows maps one chunk at a time.
+memory leaves the pages around them resident, in the end the whole file. So the offsets of a row are read and then its
+bytes, and nothing is held for it; a pass over all rows maps one chunk at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import struct
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +26,8 @@ from halflabel.types import BadInput
 T = TypeVar("T")
 OPEN = 256  # files of a column that are open at a time: a process may have a thousand or so
 DAMAGED = "; empty it with: halflabel cache --clear"
+SPAN = struct.Struct("<2q")  # where a row begins and where it ends, as Arrow writes it: two of its offsets
+OFFSET = SPAN.size // 2
 
 
 class Chunk(NamedTuple):
@@ -32,8 +35,10 @@ class Chunk(NamedTuple):
 
     file: str
     batch: int
+    rows: int
     start: int  # of the first row, in bytes
-    bounds: Sequence[int]  # (N + 1,) where rows begin and end, in bytes from the start
+    item: int  # bytes of an item; where there are no offsets, of a row
+    offsets: int | None  # where the file says at which items rows begin and end; None where each row is one item
 
 
 class Opened:
@@ -64,7 +69,7 @@ class Column(Lying[T]):
     def __init__(self, files: Sequence[Path], name: str, cell: Callable[[bytes], T], *, key: str = "") -> None:
         self.files, self.name, self.cell, self.key = list(files), name, cell, key
         self.chunks = [chunk for file in self.files for chunk in _chunks(str(file), name)]
-        self.ends = list(accumulate(len(chunk.bounds) - 1 for chunk in self.chunks))
+        self.ends = list(accumulate(chunk.rows for chunk in self.chunks))
         self.opened = lru_cache(OPEN)(Opened)
 
     def __len__(self) -> int:
@@ -72,10 +77,12 @@ class Column(Lying[T]):
 
     def row(self, i: int) -> T:
         at = bisect_right(self.ends, i)
-        file, _, start, bounds = self.chunks[at]
-        place = i - (self.ends[at - 1] if at else 0)
-        first = bounds[place]
-        return self.cell(self.opened(file).read(start + first, bounds[place + 1] - first))
+        file, _, _, start, item, offsets = self.chunks[at]
+        first = i - (self.ends[at - 1] if at else 0)
+        end, opened = first + 1, self.opened(file)
+        if offsets is not None:
+            first, end = SPAN.unpack(opened.read(offsets + OFFSET * first, SPAN.size))
+        return self.cell(opened.read(start + item * first, item * (end - first)))
 
     def arrays(self) -> Iterator[Any]:
         """The column as Arrow arrays, each mapped into memory for as long as somebody holds it."""
@@ -93,12 +100,13 @@ class Texts(Column[str]):
             yield from array.to_pylist()
 
     def among(self, wanted: Iterable[str]) -> np.ndarray:
-        """Whether each text is one of the wanted, (N,)."""
+        """Rows that hold one of the wanted texts, in order."""
         import pyarrow.compute as pc
 
         known = strings(list(wanted))
-        return np.concatenate([np.empty(0, dtype=bool), *(
-            np.asarray(pc.is_in(array, value_set=known)) for array in self.arrays())])
+        return np.concatenate([np.empty(0, np.int64), *(
+            start + np.flatnonzero(pc.is_in(array, value_set=known))
+            for start, array in zip([0, *self.ends], self.arrays(), strict=False))])
 
 
 def strings(texts: Sequence[str]) -> Any:
@@ -126,7 +134,7 @@ def rows_holding(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
         return np.flatnonzero(np.isin(texts.rows, rows_holding(texts.base, names)))
     if not isinstance(texts, Texts):
         return np.array([i for i, text in enumerate(texts) if text in names], dtype=np.int64)
-    return np.flatnonzero(texts.among(names))
+    return texts.among(names)
 
 
 def _arrow(file: str) -> tuple[Any, Any]:
@@ -149,22 +157,21 @@ def _chunks(file: str, name: str) -> Iterator[Chunk]:
             column = opened.get_batch(batch).column(name)
         except (pa.ArrowException, KeyError) as error:
             raise BadInput(f"the cache is damaged ({str(error)[:80]}){DAMAGED}") from None
-        data = column.buffers()[-1]
         if len(column):
-            yield Chunk(file, batch, data.address - whole.address if data else 0, _bounds(column))
+            yield _chunk(file, batch, column, whole.address)
 
 
-def _bounds(column: Any) -> Sequence[int]:
-    """Where the rows of an Arrow array of texts or lists begin and end, in bytes; four bytes for each will do."""
+def _chunk(file: str, batch: int, column: Any, base: int) -> Chunk:
+    """Where the rows of an Arrow array of texts or lists lie in a file that is mapped at `base`."""
     import pyarrow as pa
 
-    item = 1 if pa.types.is_large_string(column.type) else column.type.value_type.bit_width // 8
+    data, item = column.buffers()[-1], 1
+    start = data.address - base if data else 0
+    if not pa.types.is_large_string(column.type):
+        item = column.type.value_type.bit_width // 8
     if pa.types.is_fixed_size_list(column.type):
-        size = item * column.type.list_size
-        return range(0, size * len(column) + 1, size)
-    ends = item * np.frombuffer(column.buffers()[1], np.int64, len(column) + 1)
-    small: Any = ends.astype(np.uint32) if ends[-1] < 2**32 else ends
-    return memoryview(small)  # gives plain numbers, and fast
+        return Chunk(file, batch, len(column), start, item * column.type.list_size, None)
+    return Chunk(file, batch, len(column), start, item, column.buffers()[1].address - base)
 
 
 def write_arrow(file: Path, batches: Iterable[Any], schema: Any) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,13 +57,37 @@ def as_pool(texts: Sequence[str], views: Sequence[Sequence[str]] | None) -> Corp
     return Corpus(found, none, ready, "unlabelled")
 
 
+@dataclass(frozen=True, eq=False)
+class Audit:
+    """Which of N texts were taken to have a label, which, and at which step; laid out for all texts when looked at."""
+
+    number: int
+    rows: np.ndarray
+    found: np.ndarray
+    since: np.ndarray
+
+    @cached_property
+    def labels(self) -> np.ndarray:
+        """The label of each text, None without one, (N,)."""
+        labels = np.full(self.number, None, object)
+        labels[self.rows] = self.found
+        return labels
+
+    @cached_property
+    def steps(self) -> np.ndarray:
+        """The step of each text, -1 without a label, (N,)."""
+        steps = np.full(self.number, -1)
+        steps[self.rows] = self.since
+        return steps
+
+
 def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, taken: np.ndarray, found: np.ndarray,
-           steps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Label and step of each text of all, (N,): of labelled texts, and of those rows of the pool (rising) that were
-    taken to have a label (found) at a step; None and -1 of the others."""
+           steps: np.ndarray) -> Audit:
+    """The labels of all texts: of labelled ones, at step 0, and of those rows of the pool (rising) that were taken to
+    have a label (found) at a step."""
     known: dict[str, tuple[Any, int]] = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels,
                                                                                 strict=True)}
-    which: dict[int, np.ndarray] = {}  # of each stored sequence: which of the taken rows each text is, or -1
+    stored: dict[int, list[np.ndarray]] = {}  # of each stored sequence: rows that were taken, and which those are
     start = 0
     for part in parts_of(pool.texts):
         base, rows = origin_of(part)
@@ -70,22 +96,25 @@ def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, taken: np.
         start += len(part)
         if isinstance(base, Lying):
             places = places if isinstance(rows, slice) else rows[places]
-            which.setdefault(id(base), np.full(len(base), -1, np.int32))[places] = mine
+            stored.setdefault(id(base), []).append(np.stack([places, mine]))
         else:
             known.update({part[i]: (found[k], int(steps[k])) for i, k in zip(places, mine, strict=True)})
-    labels, when = np.full(len(everything), None, object), np.full(len(everything), -1)
+    notes = [(np.empty(0, np.int64), as_objects([]), np.empty(0, np.int64))]  # rows, labels, steps
     start = 0
     for part in parts_of(everything):
-        label, step = labels[start : start + len(part)], when[start : start + len(part)]
-        start += len(part)
         base, rows = origin_of(part)
-        if id(base) in which:
-            place = which[id(base)][rows]
-            there = np.flatnonzero(place >= 0)
-            label[there], step[there] = found[place[there]], steps[place[there]]
-        for i in rows_holding(part, known).tolist():
-            label[i], step[i] = known[part[i]]
-    return labels, when
+        if id(base) in stored:
+            places, mine = np.concatenate(stored[id(base)], axis=1)
+            if not isinstance(rows, slice):
+                there, order = np.flatnonzero(np.isin(rows, places)), np.argsort(places)
+                places, mine = there, mine[order[np.searchsorted(places, rows[there], sorter=order)]]
+            notes.append((start + places, found[mine], steps[mine]))
+        same = rows_holding(part, known)
+        pairs = [known[part[i]] for i in same.tolist()]
+        notes.append((start + same, as_objects([label for label, _ in pairs]),
+                      np.array([step for _, step in pairs], np.int64)))
+        start += len(part)
+    return Audit(len(everything), *map(np.concatenate, zip(*notes, strict=True)))
 
 
 def aligned(truth: Any, unlabelled: Sequence[str] | None, pool: Corpus) -> list[Any] | None:

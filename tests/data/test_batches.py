@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from halflabel.data.batches import Batches
+from halflabel.data.batches import Batches, shuffled
 
 LENGTHS = np.random.default_rng(0).integers(5, 200, 997)
 
@@ -15,6 +15,20 @@ def test_any_step_can_be_asked_for_first() -> None:
     whole = Batches(LENGTHS, 16, seed=1, stream=2)
     history = {step: whole.rows(step).tolist() for step in range(1001)}
     assert all(Batches(LENGTHS, 16, seed=1, stream=2).rows(step).tolist() == history[step] for step in steps)
+
+
+def test_a_long_pass_is_held_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Batches(LENGTHS, 16, seed=1, stream=2)
+    expected = [whole.rows(step).tolist() for step in range(200)]
+    monkeypatch.setattr("halflabel.data.batches.STRETCH", 7)
+    parts = Batches(LENGTHS, 16, seed=1, stream=2)
+    assert [parts.rows(step).tolist() for step in range(200)] == expected
+    assert parts._rows.shape == (7, 16)
+
+
+def test_shuffling_in_place_is_a_permutation_by_the_same_draws() -> None:
+    expected = np.random.default_rng(3).permutation(1000)
+    assert shuffled(np.random.default_rng(3), 1000).tolist() == expected.tolist()
 
 
 def test_a_pass_sees_each_row_at_most_once_and_nearly_all() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from halflabel.columns import Texts, rows_holding
 from halflabel.data import files
 from halflabel.data.clean import clean, without
-from halflabel.data.pool import open_pool
+from halflabel.data.pool import Seen, open_pool
 from halflabel.data.read import read
 from halflabel.sequences import Chosen, Joined, Views, ahead, chosen, columns_of, joined, mapped
 from halflabel.types import BadInput, Corpus
@@ -158,8 +158,20 @@ def test_looking_at_rows_leaves_nothing_resident(tmp_path: Path) -> None:
     before = resident()
     for i in np.random.default_rng(0).integers(0, 20_000, 4_000).tolist():
         assert found[i].startswith(f"{i} word")
-    assert found.among(["nowhere"]).sum() == 0 and sum(1 for _ in found) == 20_000
+    assert len(found.among(["nowhere"])) == 0 and sum(1 for _ in found) == 20_000
     assert resident() - before < 2_000  # of 20,000 kB
+
+
+def test_a_store_that_is_open_holds_nothing_of_each_text(tmp_path: Path) -> None:
+    import tracemalloc
+
+    (tmp_path / "pool.txt").write_text("\n".join(map(str, range(100_000))))
+    file = open_pool([tmp_path / "pool.txt"])[0].texts.files[0]  # type: ignore[attr-defined]
+    tracemalloc.start()
+    found = Texts(file, "again")
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found[99_999] == "99999" and held < 50_000
 
 
 def test_sequences_stay_where_they_lie(texts: Texts) -> None:
@@ -208,9 +220,13 @@ def test_a_damaged_store_is_named_with_its_remedy(texts: Texts) -> None:
         Texts(file, "again")
 
 
-@given(st.lists(st.integers(0, 5)))
-def test_first_occurrences(numbers: list[int]) -> None:
-    from halflabel.data.pool import first_occurrences
+@given(st.lists(st.lists(st.integers(-100, 100))))
+def test_what_was_seen_before(batches: list[list[int]]) -> None:
+    import tempfile
 
-    expected = [number not in numbers[:i] for i, number in enumerate(numbers)]
-    assert first_occurrences(np.array(numbers, dtype=np.int64)).tolist() == expected
+    numbers = [number for batch in batches for number in batch]
+    with tempfile.TemporaryDirectory() as folder, Seen(Path(folder)) as seen:
+        for batch in batches:
+            seen.add(np.array(batch, dtype=np.int64))
+        assert seen.number == len(numbers)
+        assert seen.again().tolist() == [i for i, number in enumerate(numbers) if number in numbers[:i]]

@@ -45,6 +45,12 @@ def test_token_ids(texts: Texts, tiny_encoder: str, tmp_path: Path) -> None:
     assert max(map(len, token_ids(shorter, texts, tmp_path / "tokens"))) == 8
 
 
+@pytest.mark.parametrize(("most", "kind"), [(0, np.int8), (127, np.int8), (128, np.int16), (40_000, np.int32)])
+def test_counts_take_few_bytes(most: int, kind: type) -> None:
+    counts = stored.small(np.array([most, 0]))
+    assert counts.tolist() == [most, 0] and (-counts).tolist() == [-most, 0] and counts.dtype == kind
+
+
 def test_few_files_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halflabel.columns.OPEN", 3)
     ids = stored.Ids(stored.shards(tmp_path, [str(i) for i in range(40)], lambda some: stored.ragged(

@@ -44,6 +44,15 @@ def test_first_acceptance_and_latest_label_are_recorded() -> None:
     assert guard.label.tolist() == [0, -1, 1]
 
 
+@pytest.mark.parametrize(("labels", "size"), [(2, 1), (128, 1), (129, 2)])
+def test_labels_take_few_bytes(labels: int, size: int) -> None:
+    guard = Guard(labels, 3)
+    last = torch.zeros(1, labels)
+    last[0, -1] = 1.0
+    guard.record(np.array([1]), Target(last, torch.ones(1)), step=4)
+    assert guard.label.tolist() == [-1, labels - 1, -1] and guard.label.element_size() == size
+
+
 SHORT = {"epochs": 4, "epoch_steps": 60, "warmup": 150, "lambda1": 50.0}
 
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -30,6 +32,7 @@ ABOUT = "pool.json"
 # Anything but white space, as far as Arrow can tell; what it cannot tell is asked of Python.
 SOLID = r"[^\s\p{Z}\x00-\x20\x{85}]"
 SPREAD = 1 << 15  # texts in a batch of the file
+PARTS = 64  # of the hashes, which are sorted one after the other
 
 
 @dataclass(frozen=True)
@@ -121,24 +124,23 @@ def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
 
     names = ["text", *views]
     schema = pa.schema([(name, pa.large_string()) for name in names])
-    seen: list[np.ndarray] = []
     empty = 0
 
-    def batches() -> Iterator[Any]:
+    def batches(seen: Seen) -> Iterator[Any]:
         nonlocal empty
         for one in origins:
             for columns in ahead(one.batches()):
                 kept = _solid(columns[: len(names)])
                 empty += len(columns[0]) - len(kept[0])
-                seen.append(np.fromiter(map(hash, kept[0].cast(pa.large_binary()).to_pylist()), np.int64, len(kept[0])))
+                seen.add(np.fromiter(map(hash, kept[0].cast(pa.large_binary()).to_pylist()), np.int64, len(kept[0])))
                 yield from _spread(pa.RecordBatch.from_arrays(kept, schema=schema))
 
-    write_arrow(folder / FILE, batches(), schema)
-    first = first_occurrences(np.concatenate([np.empty(0, np.int64), *seen]))
-    duplicates = int(len(first) - first.sum())
-    if duplicates:
-        _keep(folder / FILE, first, schema)
-    about = {"version": VERSION, "texts": int(first.sum()), "empty": empty, "duplicates": duplicates,
+    with Seen(folder) as seen:
+        write_arrow(folder / FILE, batches(seen), schema)
+        again = seen.again()
+    if len(again):
+        _leave_out(folder / FILE, again, schema)
+    about = {"version": VERSION, "texts": seen.number - len(again), "empty": empty, "duplicates": len(again),
              "from": [one.shown for one in origins]}
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
@@ -171,18 +173,39 @@ def _spread(batch: Any) -> Iterator[Any]:
     return (batch.slice(at, size) for at in range(0, batch.num_rows, size))
 
 
-def first_occurrences(hashes: np.ndarray) -> np.ndarray:
-    """Whether each hash of 64 bits occurs for the first time, (N,).
+class Seen(ExitStack):
+    """Hashes of 64 bits on disk, dealt out by their last bits, so that a part of them is in memory at a time.
 
     Two different texts of a million share a hash, and the second is taken for a duplicate, once in 30 million pools.
     """
-    first = np.zeros(len(hashes), dtype=bool)
-    first[np.unique(hashes, return_index=True)[1]] = True
-    return first
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.number = 0
+        self.parts = [self.enter_context(TemporaryFile(dir=folder)) for _ in range(PARTS)]  # noqa: SIM115
+
+    def add(self, hashes: np.ndarray) -> None:
+        """Notes the hashes of the next rows, (N,)."""
+        pairs = np.stack([hashes, np.arange(self.number, self.number + len(hashes))], axis=1)
+        self.number += len(hashes)
+        number = (hashes % PARTS).astype(np.uint8)
+        order = np.argsort(number, kind="stable")
+        for part, some in zip(self.parts, np.split(pairs[order], np.cumsum(np.bincount(number, minlength=PARTS))[:-1]),
+                              strict=True):
+            part.write(some.tobytes())
+
+    def again(self) -> np.ndarray:
+        """Rows whose hash an earlier row has, in order."""
+        found = [np.empty(0, np.int64)]
+        for part in self.parts:
+            part.seek(0)
+            hashes, rows = np.frombuffer(part.read(), np.int64).reshape(-1, 2).T
+            found.append(np.delete(rows, np.unique(hashes, return_index=True)[1]))
+        return np.sort(np.concatenate(found))
 
 
-def _keep(file: Path, mask: np.ndarray, schema: Any) -> None:
-    """The file anew, with the rows of the mask alone."""
+def _leave_out(file: Path, rows: np.ndarray, schema: Any) -> None:
+    """The file anew, without those rows, which rise."""
     import pyarrow as pa
 
     raw = file.with_name("all.arrow")
@@ -194,7 +217,9 @@ def _keep(file: Path, mask: np.ndarray, schema: Any) -> None:
             at = 0
             for i in range(opened.num_record_batches):
                 batch = opened.get_batch(i)
-                yield batch.filter(pa.array(mask[at : at + batch.num_rows]))
+                mask = np.ones(batch.num_rows, dtype=bool)
+                mask[rows[slice(*np.searchsorted(rows, [at, at + batch.num_rows]))] - at] = False
+                yield batch.filter(pa.array(mask))
                 at += batch.num_rows
 
         write_arrow(file, kept(), schema)

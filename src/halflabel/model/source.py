@@ -69,7 +69,7 @@ class VectorSource:
 
     def __init__(self, views: Sequence[Sequence[np.ndarray]], *, drop: float = 0.0) -> None:
         self.views, self.drop = list(views), drop
-        self.lengths = np.ones(len(self.views[0]), dtype=np.int8)
+        self.lengths = np.broadcast_to(np.int8(1), len(self.views[0]))
         self.width = len(self.views[0][0])
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Noise = None) -> tuple[Tensor, ...]:

@@ -62,8 +62,8 @@ class Ids(Column[np.ndarray]):
 
     def lengths(self) -> np.ndarray:
         """The number of tokens of each text, (N,)."""
-        counts = (np.diff(np.asarray(chunk.bounds)) // np.int32().nbytes for chunk in self.chunks)
-        return np.concatenate([np.empty(0, np.int32), *(part.astype(np.int32) for part in counts)])
+        return np.concatenate([np.empty(0, np.int8), *(
+            small(np.diff(np.frombuffer(array.buffers()[1], np.int64, len(array) + 1))) for array in self.arrays())])
 
 
 class Vectors(Column[np.ndarray]):
@@ -71,6 +71,11 @@ class Vectors(Column[np.ndarray]):
 
     def __init__(self, files: Sequence[Path]) -> None:
         super().__init__(files, "value", lambda cell: np.frombuffer(cell, np.float32))
+
+
+def small(counts: np.ndarray) -> np.ndarray:
+    """Counts in as few bytes as the largest needs, since there may be many; they can be negated."""
+    return counts.astype(np.min_scalar_type(-1 - int(counts.max(initial=0))))
 
 
 def gathered(rows: Sequence[np.ndarray], wanted: Any) -> np.ndarray:

@@ -17,11 +17,13 @@ class Guard(nn.Module):
 
     def __init__(self, labels: int, unlabelled: int, task: Task = "multi-class") -> None:
         super().__init__()
-        # latest pseudo-label of each text: its column, or where texts have several a row of yes and no
-        never = torch.full((unlabelled,), -1, dtype=torch.int32)
+        # latest pseudo-label of each text: its column, in as few bytes as will do, since there may be many texts; or
+        # where texts have several a row of yes and no
+        one = torch.from_numpy(np.full(unlabelled, -1, np.min_scalar_type(-labels)))
         several = torch.zeros(unlabelled, labels if task == "multi-label" else 0, dtype=torch.bool)
-        self.register_buffer("label", several if task == "multi-label" else never.clone())
-        self.register_buffer("since", never)  # step at which it was first accepted
+        self.register_buffer("label", several if task == "multi-label" else one)
+        # step at which it was first accepted
+        self.register_buffer("since", torch.full((unlabelled,), -1, dtype=torch.int32))
         self.register_buffer("trust", torch.ones(()))  # factor on the weight of the pool
         self.register_buffer("reference", torch.zeros(labels))  # class shares that labels alone give
 
