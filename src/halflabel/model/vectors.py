@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from halflabel.columns import key_of
 from halflabel.model.encode import encode
@@ -64,13 +64,15 @@ class VectorStore:
         known: dict[bytes, np.ndarray] = {}
         for file in sorted(self.folder.glob("*.safetensors")):
             try:
-                shard = load_file(file)
+                with safe_open(file, framework="numpy") as shard:
+                    keys = shard.get_tensor("keys")
+                    here = [(i, key) for i, key in enumerate(keys.view(f"V{keys.shape[1]}")[:, 0].tolist())
+                            if key in wanted]
+                    if here:
+                        vectors = shard.get_tensor("vectors")
+                        known.update((key, vectors[i]) for i, key in here)
             except SafetensorError:  # a torn file from a full disk: compute those texts again
                 file.unlink(missing_ok=True)
-                continue
-            for key, vector in zip(shard["keys"], shard["vectors"], strict=True):
-                if (name := key.tobytes()) in wanted:
-                    known[name] = vector
         return known
 
     def _write(self, keys: list[bytes], vectors: np.ndarray) -> None:
