@@ -38,6 +38,6 @@ def effective_classes(shares: np.ndarray) -> float:
     return float(np.exp(-(p * np.log(p)).sum()))
 
 
-def collapsed(shares: np.ndarray, reference: np.ndarray) -> bool:
-    """Whether pseudo-labels use less than half of the classes (beyond the first) that they started with."""
-    return effective_classes(shares) - 1.0 < 0.5 * (effective_classes(reference) - 1.0)
+def collapsed(shares: np.ndarray, reference: np.ndarray, left: float = 0.5) -> bool:
+    """Whether less than a part of the classes (beyond the first) in the reference is `left`."""
+    return effective_classes(shares) - 1.0 < left * (effective_classes(reference) - 1.0)

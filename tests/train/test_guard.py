@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.metrics import collapsed, effective_classes
-from halflabel.parts.pseudo import SelfAdaptive, Target
+from halflabel.parts.pseudo import Heard, SelfAdaptive, Target
 from halflabel.train.guard import Guard
 from halflabel.train.interrupt import Interrupted, request_stop
 
@@ -76,6 +77,22 @@ def test_a_collapsing_run_says_so_and_ends_as_one_without_pool_and_balance(tiny_
     assert len([notice for notice in clf.notices_ if "collapsed" in notice]) == 1
     assert clf.termination_condition_.startswith("the pool was given up")
     assert len(set(clf.predict(pool))) == 3
+    np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
+
+
+def test_a_method_that_gives_no_labels_is_watched_too(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self: Heard, rows: torch.Tensor, ask: Callable[[], torch.Tensor]) -> Target:
+        y = torch.zeros(len(rows), self.labels)
+        y[:, 0] = 1.0
+        return Target(y, torch.full((len(rows),), 50.0))
+
+    monkeypatch.setattr(Heard, "forward", forward)
+    texts, labels = tiny_texts(8)
+    pool, _ = tiny_texts(30, seed=1)
+    few = {name: SHORT[name] for name in ("epochs", "epoch_steps", "warmup")}
+    clf = TextClassifier("vat", tiny_encoder, "frozen", settings=few).fit(texts, labels, unlabelled=pool)
+    alone = TextClassifier("vat", tiny_encoder, "frozen", settings=few).fit(texts, labels)
+    assert len([notice for notice in clf.notices_ if "collapsed" in notice]) == 1
     np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
 
 

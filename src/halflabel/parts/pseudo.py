@@ -37,7 +37,7 @@ class Labeller(nn.Module):
     """Labels texts by the probabilities of the model as it stands."""
 
     uses_pool = True
-    gives_labels = True  # whether there are labels that could collapse to few classes
+    gives_labels = True  # if not, a collapse can be told from what a warm-up gave alone
     trains_on_survey = False  # whether an epoch learns only from the rows that were looked at
 
     def meet(self, y: Tensor) -> None:

@@ -11,6 +11,7 @@ from halflabel.parts.pseudo import Target
 from halflabel.train.checkpoint import State
 from halflabel.types import Task
 
+LEFT = 0.6  # of the classes (beyond the first) that labelled texts alone gave to the pool: less is a collapse
 
 class Guard(nn.Module):
     """All that is remembered of the pool during a run, as buffers, so that a checkpoint holds it."""
@@ -46,7 +47,7 @@ class Guard(nn.Module):
 
     def collapsed(self, shares: np.ndarray) -> bool:
         """Whether class shares have fallen in on few classes since the reference; a pool that is not heard cannot."""
-        return float(self.trust) > 0.0 and collapsed(shares, self.reference.double().numpy())
+        return float(self.trust) > 0.0 and collapsed(shares, self.reference.double().numpy(), LEFT)
 
     def give_up(self) -> str:
         """Trusts the pool no more; says why. Trusting it half as much ended below the labels alone in most trials."""

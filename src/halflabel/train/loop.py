@@ -158,9 +158,10 @@ class Run:
         rows = self.sample()
         seen = self.look(rows)
         if len(rows):
-            if self.at == self.plan.warmup and self.objective.pseudo.gives_labels:
+            if self.at == self.plan.warmup:
                 started = self.plan.warmup > 0 or self.objective.method.closed_form
-                self.guard.refer(seen.shares() if started else prior(self.problem.y).double().cpu().numpy())
+                if started or self.objective.pseudo.gives_labels:
+                    self.guard.refer(seen.shares() if started else prior(self.problem.y).double().cpu().numpy())
             elif self.guard.collapsed(seen.shares()):
                 line["notice"] = self.restart()
                 rows = self.sample()  # none any more
