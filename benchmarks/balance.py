@@ -55,9 +55,9 @@ def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any])
             report=lambda line: log.append(line) if "epoch" in line else None)
     seconds = time.perf_counter() - began
     predicted = clf.classes_[scores(clf.model_, test.texts).argmax(axis=1)]
-    last = log[-1]
+    last, right = log[-1], [line["pseudo_accuracy"] for line in log if "pseudo_accuracy" in line]
     return {"accuracy": float(np.mean(predicted == np.array(test.labels))), "seconds": seconds, "n_test": len(test),
-            "pseudo_accuracy": last["pseudo_accuracy"], "dlav": last["dlav"], "a": last.get("a"),
+            "pseudo_accuracy": right[-1], "dlav": last["dlav"], "a": last.get("a"),
             "notices": clf.notices_}
 
 
