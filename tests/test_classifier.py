@@ -65,9 +65,9 @@ def test_the_truth_of_the_pool_is_only_measured(tiny_encoder: str) -> None:
     texts, labels = tiny_texts(4)
     pool, truth = tiny_texts(6, seed=1)
     lines: list[dict] = []
-    plain = quick(tiny_encoder).fit(texts, labels, unlabelled=pool)
-    measured = quick(tiny_encoder).fit(texts, labels, unlabelled=pool, truth=truth, report=lines.append)
-    lying = quick(tiny_encoder).fit(texts, labels, unlabelled=pool, truth=truth[::-1])
+    plain = quick(tiny_encoder, warmup=150).fit(texts, labels, unlabelled=pool)
+    measured = quick(tiny_encoder, warmup=150).fit(texts, labels, unlabelled=pool, truth=truth, report=lines.append)
+    lying = quick(tiny_encoder, warmup=150).fit(texts, labels, unlabelled=pool, truth=truth[::-1])
     assert np.array_equal(plain.predict_proba(pool), measured.predict_proba(pool))
     assert np.array_equal(plain.predict_proba(pool), lying.predict_proba(pool))
     end = lines[-1]

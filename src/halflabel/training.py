@@ -32,9 +32,10 @@ from halflabel.ranking import multi_label
 from halflabel.record import Settings, close_folder, fingerprint, open_run, prepare_folder, versions
 from halflabel.sequences import columns_of, joined
 from halflabel.train.checkpoint import Keeper, Memory
-from halflabel.train.loop import Outcome, Report, train
+from halflabel.train.loop import train
 from halflabel.train.objective import Began, Given, Objective, Problem
 from halflabel.train.pace import fitted_to_minutes
+from halflabel.train.run import Outcome, Report
 from halflabel.train.survey import outputs
 from halflabel.types import BadInput, Corpus, Plan, Shape
 

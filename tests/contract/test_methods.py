@@ -52,7 +52,8 @@ class TestOneLabel:
         texts, labels = tiny_texts(8)
         renamed = {"food": "z last", "money": "a first", "sport": "m middle"}
         labels = [renamed[name] for name in labels]
-        clf = classifier(method, "frozen", tiny_encoder, warmup=150, token_drop=0.0).fit(texts, labels)
+        clf = classifier(method, "frozen", tiny_encoder, warmup=150, token_drop=0.0,
+                         head_rate=1e-3).fit(texts, labels)
         assert clf.classes_.tolist() == ["a first", "m middle", "z last"]
         assert clf.score(texts, labels) > 0.6
 

@@ -17,8 +17,8 @@ from halflabel.parts.cap import Cap
 from halflabel.parts.losses import Asymmetric, binary_cross_entropy
 from halflabel.plans import plan_named
 from halflabel.train.checkpoint import Memory
-from halflabel.train.loop import Run
 from halflabel.train.objective import Draw, Objective, Problem
+from halflabel.train.run import Run
 from halflabel.types import BadInput, Corpus, Shape
 
 SHAPE = Shape(labels=4, width=6, labelled=10, unlabelled=21)

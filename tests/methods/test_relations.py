@@ -13,8 +13,8 @@ from halflabel.model.relation import Related
 from halflabel.model.source import VectorSource
 from halflabel.parts.agreement import Agreed
 from halflabel.plans import plan_named
-from halflabel.train.loop import Run
 from halflabel.train.objective import Draw, Objective, Problem, Turn
+from halflabel.train.run import Run
 from halflabel.types import BadInput, Shape
 
 SHAPE = Shape(labels=3, width=6, labelled=8, unlabelled=20)

@@ -9,8 +9,8 @@ import numpy as np
 import torch
 
 from halflabel.train.guard import snapshot
-from halflabel.train.loop import Report, Run
 from halflabel.train.objective import Objective, Problem
+from halflabel.train.run import Report, Run
 from halflabel.train.survey import outputs
 from halflabel.types import Plan
 
