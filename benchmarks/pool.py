@@ -3,10 +3,9 @@
     python benchmarks/pool.py --data FOLDER [--sizes 100000 1000000]
 
 Texts of about 40 words are made by a seeded script; a share of the words of each is of its topic, so that there is
-something to learn. Each figure comes from a process of its own, so that its peak of
-resident memory is its own. Rates are given by wall clock and by processor seconds: on a machine that does other work
-the first says little. Training uses a random encoder of one layer and width 32, so that the memory is that of the pool
-and not of the encoder.
+something to learn. Each figure comes from a process of its own, so that its peak of resident memory is its own. Rates
+are given by wall clock and by processor seconds: on a machine that does other work the first says little. Training uses
+a random encoder of one layer and width 32, so that the memory is that of the pool and not of the encoder.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from typing import Any
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 TARGETS = ("README.md", "docs/results.md")
-POOL = 4000  # unlabelled texts in the reduced protocol
+REDUCED, POOL = Path(__file__).parent / "reduced", 4000  # the reduced protocol, its unlabelled texts
 Line = dict[str, Any]
 
 
@@ -39,8 +39,8 @@ def filled(file: Path, tables: dict[str, str]) -> str:
     return re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", block, file.read_text(encoding="utf-8"), flags=re.S)
 
 
-def lines(name: str) -> list[Line]:
-    file = RESULTS / f"{name}.jsonl"
+def lines(name: str, folder: Path = RESULTS) -> list[Line]:
+    file = folder / f"{name}.jsonl"
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()] if file.exists() else []
 
 
@@ -219,7 +219,7 @@ def methods_several(plan: str, rule: str | None = None) -> str:
 
 def reduced(task: str, rule: str) -> str:
     """The reduced protocol on frozen vectors without a dev set: micro F1 by method and labels, the mean of its sets."""
-    rows = [{**result, **result["run"]} for line in lines("../reduced/results") if (result := line.get("result"))]
+    rows = [{**result, **result["run"]} for line in lines("results", REDUCED) if (result := line.get("result"))]
     wanted = {"task": task, "plan": "frozen", "protocol": "none", "unlabelled": POOL}
     rows = [row for row in rows if wanted.items() <= row.items() and " -" not in row["method"]]
     counts, sets = sorted({row["labelled"] for row in rows}), {row["set"] for row in rows}

@@ -9,13 +9,23 @@ from typing import Any, Protocol
 
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor
+from torch import Tensor, nn
 
 from halflabel.disk import replaced, write_folder, write_text
 from halflabel.types import BadInput
 
 State = dict[str, Tensor]
 PREFIX = "checkpoint-"
+
+
+def snapshot(module: nn.Module) -> State:
+    """A copy of a module's state."""
+    return copied(module.state_dict())
+
+
+def copied(state: State) -> State:
+    """The same tensors once more, free of whatever changes them."""
+    return {name: tensor.detach().clone() for name, tensor in state.items()}
 
 
 def write_tensors(file: Path, tensors: State) -> None:

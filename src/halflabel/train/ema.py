@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from halflabel.train.checkpoint import snapshot
+
 
 class Average:
     """Exponential moving average of a module's parameters; buffers are copied, not averaged."""
@@ -18,7 +20,7 @@ class Average:
 
     def reset(self, module: nn.Module) -> None:
         """Starts again from the module as it stands."""
-        self.tensors = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        self.tensors = snapshot(module)
 
     @torch.no_grad()
     def update(self, module: nn.Module) -> None:
@@ -32,7 +34,7 @@ class Average:
     @contextmanager
     def applied(self, module: nn.Module) -> Iterator[None]:
         """The module with averaged weights, for as long as the context lasts."""
-        current = {name: tensor.detach().clone() for name, tensor in module.state_dict().items()}
+        current = snapshot(module)
         module.load_state_dict(self.tensors)
         try:
             yield

@@ -8,10 +8,10 @@ from torch import Tensor, nn
 
 from halflabel.metrics import collapsed
 from halflabel.parts.pseudo import Target
-from halflabel.train.checkpoint import State
 from halflabel.types import Task
 
 LEFT = 0.6  # of the classes (beyond the first) that labelled texts alone gave to the pool: less is a collapse
+
 
 class Guard(nn.Module):
     """All that is remembered of the pool during a run, as buffers, so that a checkpoint holds it."""
@@ -53,13 +53,3 @@ class Guard(nn.Module):
         """Trusts the pool no more; says why. Trusting it half as much ended below the labels alone in most trials."""
         self.trust.zero_()
         return "pseudo-labels collapsed to few classes; giving up the pool, going on with the labelled texts alone"
-
-
-def snapshot(module: nn.Module) -> State:
-    """A copy of a module's state."""
-    return copied(module.state_dict())
-
-
-def copied(state: State) -> State:
-    """The same tensors once more, free of whatever changes them."""
-    return {name: tensor.detach().clone() for name, tensor in state.items()}

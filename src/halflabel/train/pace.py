@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from halflabel.train.guard import snapshot
+from halflabel.train.checkpoint import snapshot
 from halflabel.train.objective import Objective, Problem
 from halflabel.train.run import Report, Run
 from halflabel.train.survey import outputs

@@ -13,9 +13,9 @@ import torch
 
 from halflabel.data.batches import Batches, shuffled
 from halflabel.parts.prior import prior
-from halflabel.train.checkpoint import Kept, State
+from halflabel.train.checkpoint import Kept, State, copied, snapshot
 from halflabel.train.ema import Average
-from halflabel.train.guard import Guard, copied, snapshot
+from halflabel.train.guard import Guard
 from halflabel.train.objective import Draw, Objective, Problem, Step, Turn
 from halflabel.train.optimizer import Descent
 from halflabel.train.survey import Survey, describe, survey
@@ -47,7 +47,7 @@ class Run:
     def __init__(self, objective: Objective, problem: Problem, plan: Plan, seed: int) -> None:
         self.objective, self.problem, self.plan, self.seed = objective, problem, plan, seed
         self.step = 0
-        self.again = 0  # steps that do not count, since the pool they learnt from was given up
+        self.undone = 0  # steps, when the pool that they learnt from was given up
         self.uses_pool = problem.unlabelled > 0 and objective.method.uses_pool
         self.average = Average(objective.network, plan.ema)
         self.descent = Descent(objective, plan)
@@ -79,11 +79,11 @@ class Run:
     @property
     def at(self) -> int:
         """The step of the plan; when the pool is given up, it goes back to where a run without one would be."""
-        return self.step - self.again
+        return self.step - self.undone
 
     @property
     def steps(self) -> int:
-        return self.plan.steps + self.again
+        return self.plan.steps + self.undone
 
     @property
     def at_epoch_start(self) -> bool:
@@ -140,7 +140,7 @@ class Run:
                 seen = self.look(rows)
             if len(rows) and (self.at > self.plan.warmup or not self.objective.method.closed_form):
                 self.objective.pseudo.refresh(torch.from_numpy(rows), seen.p, seen.f, self.problem.y.cpu())
-        if self.at > 0 and not self.again:  # labelled texts alone are too few to take variances from
+        if self.at > 0 and not self.undone:  # labelled texts alone are too few to take variances from
             self.objective.network.angles.refit(seen.f.to(self.objective.device), seen.y.to(self.objective.device))
         self.objective.penalty.refresh(self.objective.network.head)
         line |= describe(seen, self.problem) | self.objective.report()
@@ -162,7 +162,7 @@ class Run:
         self.descent = Descent(self.objective, self.plan)
         self.descent.load(copied(self.moments))
         notice = self.guard.give_up()
-        self.again = self.step - self.plan.warmup
+        self.undone = self.step - self.plan.warmup
         self.notices.append(f"step {self.step}: {notice}")
         return notice
 
@@ -216,7 +216,7 @@ class Run:
         if fell:
             return None
         self.objective.eval()
-        why = "the pool was given up, all steps done on the labelled texts" if self.again else "all steps done"
+        why = "the pool was given up, all steps done on the labelled texts" if self.undone else "all steps done"
         return Outcome(self.guard, why, tuple(self.notices), self.score)
 
     def progress(self, step: Step) -> dict[str, Any]:
@@ -232,7 +232,7 @@ class Run:
         return copied({f"{part}/{name}": tensor for part, state in parts.items() for name, tensor in state.items()})
 
     def notes(self) -> dict[str, Any]:
-        return {"step": self.step, "again": self.again, "score": self.score, "notices": self.notices}
+        return {"step": self.step, "undone": self.undone, "score": self.score, "notices": self.notices}
 
     def load(self, tensors: State, notes: dict[str, Any]) -> None:
         """Goes on exactly where `tensors` and `notes` were taken."""
@@ -245,5 +245,5 @@ class Run:
         self.average.tensors, self.best = part["average"], part["best"]
         self.start, self.moments = part["start"], part["start moments"]
         self.descent.load(part["moments"])
-        self.step, self.again, self.score = notes["step"], notes["again"], notes["score"]
+        self.step, self.undone, self.score = notes["step"], notes["undone"], notes["score"]
         self.notices = list(notes["notices"])
