@@ -76,6 +76,7 @@ def test_a_collapsing_run_says_so_and_ends_as_one_without_pool_and_balance(tiny_
     alone = TextClassifier("am-f", tiny_encoder, "frozen", settings=SHORT).fit(texts, labels)
     assert len([notice for notice in clf.notices_ if "collapsed" in notice]) == 1
     assert clf.termination_condition_.startswith("the pool was given up")
+    assert clf.labeled_iter_.tolist() == [0] * len(texts) + [-1] * len(pool)
     assert len(set(clf.predict(pool))) == 3
     np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
 

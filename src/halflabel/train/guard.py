@@ -50,6 +50,10 @@ class Guard(nn.Module):
         return float(self.trust) > 0.0 and collapsed(shares, self.reference.double().numpy(), LEFT)
 
     def give_up(self) -> str:
-        """Trusts the pool no more; says why. Trusting it half as much ended below the labels alone in most trials."""
+        """Trusts the pool no more, and forgets what it was taken to be, which nothing is learnt from; says why.
+
+        Trusting it half as much ended below the labels alone in most trials.
+        """
         self.trust.zero_()
+        self.since.fill_(-1)
         return "pseudo-labels collapsed to few classes; giving up the pool, going on with the labelled texts alone"
