@@ -91,7 +91,9 @@ def test_sources_serve_the_same_from_memory_and_from_disk(texts: Texts, tiny_enc
 
 
 @pytest.mark.parametrize(("method", "plan"), [("bdd-f", "laptop"), ("bdd-s", "frozen"), ("lift", "laptop")])
-def test_training_sees_no_difference(texts: Texts, tiny_encoder: str, method: str, plan: str) -> None:
+def test_training_sees_no_difference(texts: Texts, tiny_encoder: str, method: str, plan: str,
+                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.train.guard.LEFT", 0.0)  # eight steps on random weights may collapse: not asked here
     labelled, labels = tiny_texts(4)
     X, y = [*labelled, POOL[0], "a text of nobody"], [*labels, None, None]
     settings = {"epochs": 2, "epoch_steps": 4}
