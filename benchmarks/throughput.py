@@ -110,7 +110,7 @@ def halflabel_encode(model: Fitted, folder: Path) -> Way:
 def halflabel_predict(backend: str) -> Callable[[Fitted, Path], Way]:
     def make(model: Fitted, folder: Path) -> Way:
         if backend.startswith("onnx"):
-            export(model, folder / backend, sample("test").texts[:64], int8=backend == "onnx-int8")
+            export(model, folder / backend, sample("test").texts[:256], int8=backend == "onnx-int8")
             exported = Exported(folder / backend)
             return lambda texts: exported.scores(texts).argmax(axis=1)
         chosen = with_backend(model, backend, [])

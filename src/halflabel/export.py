@@ -34,7 +34,8 @@ from halflabel.types import BadInput
 
 OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only where a text has one label
 OPSET = 20
-SMOOTHED = 64  # texts by which activations are made even before they are rounded
+SMOOTHED = 256  # texts by which activations are made even before they are rounded
+AT_ONCE = 32  # of them
 TOLERANCE = 1e-3  # largest difference of a probability that rounding in fp32 explains
 
 
@@ -123,7 +124,8 @@ def write_graph(model: Fitted, file: Path, texts: Sequence[str] = ()) -> None:
     """The graph as one ONNX file; with texts to judge activations by, the encoder's products are in int8."""
     graph = Graph(model)
     if texts:
-        smooth(graph.encoder, *padded(graph.encoder.tokens(texts), graph.encoder))
+        tokens = graph.encoder.tokens(texts)
+        smooth(graph.encoder, (padded(tokens[i : i + AT_ONCE], graph.encoder) for i in range(0, len(texts), AT_ONCE)))
     example = torch.ones((2, 16), dtype=torch.int64)
     sizes = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=graph.encoder.max_tokens)}
     outputs = OUTPUTS[:2] if graph.several else OUTPUTS
@@ -166,7 +168,7 @@ def _quantise(full: Path, file: Path, width: int) -> None:
     onnx.save(whole, str(full))
     shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     wide = [node.name for node in graph.node
-            if node.op_type == "MatMul" and shapes.get(node.input[1], [0])[-1] >= width]
+            if node.op_type == "MatMul" and min(shapes.get(node.input[1], [0])) >= width]
     quantize_dynamic(full, file, op_types_to_quantize=["MatMul"], nodes_to_quantize=wide, per_channel=True,
                      weight_type=QuantType.QInt8, extra_options={"MatMulConstBOnly": True})
 

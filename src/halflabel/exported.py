@@ -19,6 +19,7 @@ FORMAT = 1
 DESCRIPTION, GRAPH = "export.json", "model.onnx"
 NEEDED = ("method", "task", "classes", "max_tokens", "padding", "decision")
 TOKENS = 512  # in a batch: int8 leaves the processor's cache sooner than bf16
+SLOW = ["SkipLayerNormFusion"]  # onnxruntime's fused sum and norm takes five times as long as the two apart
 
 
 def is_export(folder: Path) -> bool:
@@ -122,7 +123,8 @@ def _session(file: Path) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     try:
-        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"],
+                                            disabled_optimizers=SLOW)
     except Exception as error:  # the runtime raises kinds of its own, none of them public
         raise BadInput(f"{file} is not a whole ONNX graph ({str(error).splitlines()[0]}); export the model again."
                        ) from error

@@ -18,6 +18,7 @@ from torch.nn import functional
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
          "max_position_embeddings", "type_vocab_size", "layer_norm_eps")
 USUAL = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
+SHORT = 128  # tokens
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # queries, keys, values (N, heads, T, ...), a mask
 
@@ -31,6 +32,9 @@ def is_bert(config: dict[str, Any]) -> bool:
 class Config(SimpleNamespace):
     """The entries of a config.json."""
 
+    def to_dict(self) -> dict[str, Any]:
+        return dict(vars(self))
+
     def save_pretrained(self, folder: Path) -> None:
         (folder / "config.json").write_text(json.dumps(vars(self), indent=2), encoding="utf-8")
 
@@ -43,15 +47,17 @@ class States(NamedTuple):
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(q k' / sqrt(d) + mask) v, product by product: what an export can follow."""
-    scores = q @ k.transpose(2, 3) * q.shape[-1] ** -0.5
+    """softmax(q k' / sqrt(d) + mask) v, product by product, with the softmax in fp32: what an export can follow."""
+    scores = (q @ k.transpose(2, 3)).float() * q.shape[-1] ** -0.5
     if mask is not None:
-        scores = scores + torch.where(mask, torch.zeros((), dtype=q.dtype), torch.finfo(q.dtype).min)
-    return scores.softmax(dim=-1) @ v
+        scores = scores + torch.where(mask, torch.zeros(()), torch.finfo(torch.float32).min)
+    return scores.softmax(dim=-1).to(v.dtype) @ v
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The same in one kernel."""
+    """The same in one kernel, unless texts are short and in bf16: those it would take longer to lay out than to use."""
+    if q.dtype == torch.bfloat16 and q.shape[2] <= SHORT and q.device.type == "cpu":
+        return plain(q, k, v, mask)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=q.shape[-1] ** -0.5)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
 from os import environ
-from typing import Literal
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel.model.bag import Bag
+from halflabel.model.bert import Bert, Config, is_bert
 from halflabel.model.encoder import Encoder
 from halflabel.model.network import bf16_products
 from halflabel.model.packed import pack, packable
@@ -146,7 +147,13 @@ def for_inference(encoder: Encoder, dtype: torch.dtype, *, packed: bool = True) 
 
 def _twin(encoder: Encoder, dtype: torch.dtype, packed: bool) -> Encoder:
     cast = {id(p): nn.Parameter(p.detach().to(dtype), requires_grad=False) for p in encoder.body.parameters()}
-    body = copy.deepcopy(encoder.body, memo=cast)
+    config = encoder.body.config.to_dict()
+    if is_bert(config):
+        with torch.device("meta"):
+            body: Any = Bert(Config(**config))
+        body.load_state_dict({name: cast[id(p)] for name, p in encoder.body.named_parameters()}, assign=True)
+    else:
+        body = copy.deepcopy(encoder.body, memo=cast)
     if getattr(body, "_supports_sdpa", False):
         body.set_attn_implementation("sdpa")
     if packed:
