@@ -35,13 +35,27 @@ def pair(folder: str, place: Path, depths: int = 1) -> tuple[Encoder, Encoder]:
 def test_every_bit_is_that_of_transformers(tiny_encoder: str, tmp_path: Path, depths: int) -> None:
     general, own = pair(tiny_encoder, tmp_path, depths)
     assert isinstance(own.body, Bert) and type(general.body).__name__ == "BertModel"
-    texts = [*tiny_texts(20)[0], *ODD]
-    for dtype in (torch.float32, torch.bfloat16):
-        assert np.array_equal(encode(own, texts, dtype=dtype), encode(general, texts, dtype=dtype))
-    with torch.inference_mode():  # the plain products, with padding and without
-        for some in (ODD, ODD[2:3]):
-            inputs = padded(own.tokens(some), own)
-            assert torch.equal(own(*inputs), general(*inputs))
+    with torch.inference_mode():
+        for attention in ("eager", "sdpa"):
+            for encoder in (own, general):
+                encoder.body.set_attn_implementation(attention)
+            for some in (ODD, ODD[2:3], tiny_texts(20)[0]):  # with padding and without
+                inputs = padded(own.tokens(some), own)
+                assert torch.equal(own(*inputs), general(*inputs))
+
+
+def test_half_precision_turns_vectors_by_little_at_any_length(tiny_encoder: str,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.model.bert.SHORT", 16)
+    encoder = load_encoder(tiny_encoder).eval()
+    exact, half = for_inference(encoder, torch.float32), for_inference(encoder, torch.bfloat16)
+    assert isinstance(half.body, Bert) and isinstance(exact.body, Bert)
+    with torch.inference_mode():
+        for some in (["goal bread"], ["goal", "bread goal " * 20], ["bread " * 30, "goal " * 20]):
+            inputs = padded(encoder.tokens(some), encoder)
+            cosine = torch.nn.functional.cosine_similarity(half(*inputs), exact(*inputs))
+            torch.testing.assert_close(exact(*inputs), encoder(*inputs))
+            assert float(cosine.min()) > 0.999
 
 
 def test_token_ids_are_those_of_transformers(tiny_encoder: str, tmp_path: Path) -> None:
