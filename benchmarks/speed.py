@@ -27,8 +27,8 @@ from halflabel.model.encoder import load_encoder
 from halflabel.model.network import Network
 from halflabel.model.source import padded
 from halflabel.record import Settings
-from halflabel.train.run import Run
 from halflabel.train.objective import Objective, Problem
+from halflabel.train.run import Run
 from halflabel.training import make_problem, prepare
 from halflabel.types import Corpus, Shape
 from protocol import Draw, Results, draw, load
