@@ -1,9 +1,10 @@
 """How time and memory grow with the pool: each size and plan in a process of its own, nothing cached.
 
-    python benchmarks/growth.py --data FOLDER [--sizes 2000 20000 200000] [--plans frozen laptop] [--plot]
+    python benchmarks/growth.py --data FOLDER [--sizes 2000 20000 200000] [--plans frozen laptop] [--method lift]
+                                [--plot]
 
-Texts are AG News'; beyond those that there are, halves of two of them make a new one. `--plot` only draws the results
-that are there, into docs/growth.svg.
+Texts are AG News'; beyond those that there are, halves of two of them make a new one. `lift` learns from a part of a
+large pool, other methods from all of it. `--plot` only draws the results that are there, into docs/growth.svg.
 """
 
 from __future__ import annotations
@@ -28,27 +29,29 @@ SVG = Path(__file__).parent.parent / "docs" / "growth.svg"
 def main() -> None:
     options = parse()
     if options.one:
-        print(json.dumps(run(options.data, options.one[0], int(options.one[1]))))
+        print(json.dumps(run(options.data, options.method, options.one[0], int(options.one[1]))))
         return
     results = Results("growth")
     for plan in options.plans if not options.plot else ():
         for size in options.sizes:
-            if not results.has(plan=plan, unlabelled=size):
-                results.add(plan=plan, unlabelled=size, **apart(options.data, plan, size))
+            key = {"method": options.method, "plan": plan, "unlabelled": size}
+            if not results.has(**key):
+                results.add(**key, **apart(options.data, options.method, plan, size))
     draw(list(results))
 
 
-def apart(data: Path, plan: str, size: int) -> dict[str, Any]:
+def apart(data: Path, method: str, plan: str, size: int) -> dict[str, Any]:
     """One run in a process of its own, with an empty cache."""
     with TemporaryDirectory() as cache:
-        done = subprocess.run([sys.executable, __file__, "--data", str(data), "--one", plan, str(size)], check=True,
-                              stdout=subprocess.PIPE, text=True, env=os.environ | {"HALFLABEL_CACHE": cache})
+        done = subprocess.run([sys.executable, __file__, "--data", str(data), "--method", method, "--one", plan,
+                               str(size)], check=True, stdout=subprocess.PIPE, text=True,
+                              env=os.environ | {"HALFLABEL_CACHE": cache})
     line: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    print(plan, size, line, flush=True)
+    print(method, plan, size, line, flush=True)
     return line
 
 
-def run(data: Path, plan: str, size: int) -> dict[str, Any]:
+def run(data: Path, method: str, plan: str, size: int) -> dict[str, Any]:
     """Seconds and peak memory of one `fit`."""
     from resource import RUSAGE_SELF, getrusage
 
@@ -57,7 +60,7 @@ def run(data: Path, plan: str, size: int) -> dict[str, Any]:
     train = load(data, "ag_news", "train")
     order = np.random.default_rng(0).permutation(len(train)).tolist()
     labelled, pool = train.take(order[:100]), stretched([train.texts[i] for i in order[100:]], size)
-    clf = TextClassifier(plan=plan, random_state=0)
+    clf = TextClassifier(method, plan=plan, random_state=0)
     before = getrusage(RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
     clf.fit(labelled.texts, labelled.labels, unlabelled=pool)
@@ -84,11 +87,12 @@ def draw(lines: list[dict[str, Any]]) -> None:
     from matplotlib import pyplot
 
     figure, places = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    for plan in sorted({line["plan"] for line in lines}):
-        rows = sorted((line for line in lines if line["plan"] == plan), key=lambda line: line["unlabelled"])
+    for way in sorted({(line["method"], line["plan"]) for line in lines}):
+        rows = sorted((line for line in lines if (line["method"], line["plan"]) == way),
+                      key=lambda line: line["unlabelled"])
         sizes = [row["unlabelled"] for row in rows]
-        places[0].plot(sizes, [row["seconds"] / 60 for row in rows], "o-", label=plan)
-        places[1].plot(sizes, [row["megabytes"] / 1024 for row in rows], "o-", label=plan)
+        places[0].plot(sizes, [row["seconds"] / 60 for row in rows], "o-", label=", ".join(way))
+        places[1].plot(sizes, [row["megabytes"] / 1024 for row in rows], "o-", label=", ".join(way))
     for place, name in zip(places, ("minutes", "peak memory, GB"), strict=True):
         place.set(xscale="log", yscale="log", xlabel="unlabelled texts", ylabel=name)
         place.grid(True, which="both", alpha=0.3)
@@ -101,6 +105,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--sizes", type=int, nargs="+", default=[2000, 20_000, 200_000])
     parser.add_argument("--plans", nargs="+", default=["frozen", "laptop"])
+    parser.add_argument("--method", default="lift")
     parser.add_argument("--plot", action="store_true")
     parser.add_argument("--one", nargs=2, metavar=("PLAN", "SIZE"), help=argparse.SUPPRESS)
     return parser.parse_args()

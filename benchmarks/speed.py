@@ -58,7 +58,8 @@ def main() -> None:
 
 def begin(split: Draw, steps: int, seed: int) -> tuple[Objective, Problem, Settings]:
     """The default method at its start: encoder, head and soft labels."""
-    settings = TextClassifier("lift", random_state=seed, settings={"epochs": 1, "epoch_steps": steps}).chosen_settings()
+    wanted = TextClassifier("lift", random_state=seed, settings={"epochs": 1, "epoch_steps": steps})
+    settings = wanted.chosen_settings("multi-class")
     encoder = load_encoder("minilm", settings.plan.max_tokens)
     shape = Shape(4, encoder.width, len(split.labelled), len(split.pool))
     torch.manual_seed(seed)

@@ -308,9 +308,9 @@ def race() -> str:
 
 
 def growth() -> str:
-    """Time and peak memory by plan and size of the pool."""
-    return markdown(["plan", "unlabelled texts", "minutes", "peak memory, GB", "ms per text"],
-                    [[row["plan"], f"{row['unlabelled']:,}", f"{row['seconds'] / 60:.1f}",
+    """Time and peak memory by method, plan and size of the pool."""
+    return markdown(["method", "plan", "unlabelled texts", "minutes", "peak memory, GB", "ms per text"],
+                    [[row["method"], row["plan"], f"{row['unlabelled']:,}", f"{row['seconds'] / 60:.1f}",
                       f"{row['megabytes'] / 1024:.2f}", f"{1000 * row['seconds'] / row['unlabelled']:.1f}"]
                      for row in lines("growth")])
 
