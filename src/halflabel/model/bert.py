@@ -168,3 +168,9 @@ class Bert(nn.Module):
             if output_hidden_states:
                 below.append(x)
         return States(x, tuple(below))
+
+
+def unfilled(config: dict[str, Any]) -> Bert:
+    """A BERT whose weights are still to be given, so that none are drawn."""
+    with torch.device("meta"):
+        return Bert(Config(**config))

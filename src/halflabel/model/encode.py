@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel.model.bag import Bag
-from halflabel.model.bert import Bert, Config, is_bert
+from halflabel.model.bert import is_bert, unfilled
 from halflabel.model.encoder import Encoder
 from halflabel.model.network import bf16_products
 from halflabel.model.packed import pack, packable
@@ -149,8 +149,7 @@ def _twin(encoder: Encoder, dtype: torch.dtype, packed: bool) -> Encoder:
     cast = {id(p): nn.Parameter(p.detach().to(dtype), requires_grad=False) for p in encoder.body.parameters()}
     config = encoder.body.config.to_dict()
     if is_bert(config):
-        with torch.device("meta"):
-            body: Any = Bert(Config(**config))
+        body: Any = unfilled(config)
         body.load_state_dict({name: cast[id(p)] for name, p in encoder.body.named_parameters()}, assign=True)
     else:
         body = copy.deepcopy(encoder.body, memo=cast)

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halflabel.model.bert import Bert, Config, is_bert
+from halflabel.model.bert import is_bert, unfilled
 from halflabel.model.pooling import pool, pooling_of, trimmed
 from halflabel.model.tokenizer import FILE, Tokenizer, token_ids
 from halflabel.types import BadInput
@@ -170,9 +170,7 @@ def restore_encoder(folder: Path, weights: dict[str, Tensor]) -> Encoder:
     """
     settings, config = (json.loads((folder / name).read_text(encoding="utf-8")) for name in (POOLING, "config.json"))
     if is_bert(config) and (folder / FILE).is_file():
-        with torch.device("meta"):  # no weights are drawn, since those given take their places
-            body = Bert(Config(**config))
-        encoder = Encoder(body, Tokenizer(folder, settings["max_tokens"]), **settings)
+        encoder = Encoder(unfilled(config), Tokenizer(folder, settings["max_tokens"]), **settings)
         encoder.load_state_dict(weights, assign=True)
         return encoder.eval()
     from transformers import AutoConfig, AutoModel

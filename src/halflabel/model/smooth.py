@@ -58,18 +58,17 @@ def smooth(encoder: Encoder, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
     linears = [(parent, name, child) for parent in encoder.modules() for name, child in parent.named_children()
                if isinstance(child, nn.Linear) and child.bias is not None]
     heard: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # least and most of each channel, (I,)
+
+    def listen(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        x = inputs[0][mask.bool()]
+        low, high = heard.get(module, (x[0], x[0]))
+        heard[module] = torch.minimum(low, x.amin(dim=0)), torch.maximum(high, x.amax(dim=0))
+
+    hooks = [child.register_forward_pre_hook(listen) for _, _, child in linears]
     for ids, mask in batches:
-        real = mask.bool()
-
-        def listen(module: nn.Module, inputs: tuple[Tensor, ...], real: Tensor = real) -> None:
-            x = inputs[0][real]
-            low, high = heard.get(module, (x[0], x[0]))
-            heard[module] = torch.minimum(low, x.amin(dim=0)), torch.maximum(high, x.amax(dim=0))
-
-        hooks = [child.register_forward_pre_hook(listen) for _, _, child in linears]
         encoder(ids, mask)
-        for hook in hooks:
-            hook.remove()
+    for hook in hooks:
+        hook.remove()
     for parent, name, linear in linears:
         if linear in heard:
             setattr(parent, name, Smoothed(linear, *heard[linear]))
