@@ -6,6 +6,7 @@ import io
 
 import pytest
 from rich.console import Console
+from rich.progress import Progress
 
 from halflabel import console
 
@@ -34,6 +35,19 @@ def test_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(console, "EVERY", 0.0)
     assert len(shown(monkeypatch, terminal=False).splitlines()) == 6
+
+
+def test_work_that_begins_anew_has_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, stream = [0.0], io.StringIO()
+    monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(console, "_err", Console(file=stream, width=150, highlight=False))
+    progress = Progress(console=Console(file=io.StringIO()), get_time=lambda: clock[0])
+    for meter in console.Lines(), console.Bar(progress):
+        for moment, done in [(0, 0), (1000, 5), (2000, 10), (2001, 0), (2011, 1), (2021, 2)]:
+            clock[0] = moment
+            meter.show("step", done, 10, now=True)
+    assert stream.getvalue().splitlines()[-1] == "step 2/10, 1:20 left"
+    assert progress.tasks[0].time_remaining == 80
 
 
 def test_bar(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,6 +100,7 @@ class Bar:
     def __init__(self, progress: Any) -> None:
         self.progress = progress
         self.tasks: dict[str, Any] = {}
+        self.done: dict[str, int] = {}
         self.last = 0.0
 
     def show(self, what: str, done: int, total: int, details: str = "", *, now: bool = False) -> None:
@@ -109,6 +110,9 @@ class Bar:
         elif not now and done < total and time.monotonic() - self.last < FRAME:
             return
         self.last = time.monotonic()
+        if done < self.done.get(what, 0):  # it began anew
+            self.progress.reset(self.tasks[what])
+        self.done[what] = done
         self.progress.update(self.tasks[what], completed=done, total=total, details=details)
 
 
@@ -118,11 +122,15 @@ class Lines:
     def __init__(self) -> None:
         self.last = time.monotonic()
         self.starts: dict[str, tuple[float, int]] = {}
+        self.done: dict[str, int] = {}
 
     def show(self, what: str, done: int, total: int, details: str = "", *, now: bool = False) -> None:
         """Prints a line if it is time for one."""
         moment = time.monotonic()
-        began, first = self.starts.setdefault(what, (moment, done))
+        if done < self.done.get(what, done + 1):  # it begins, perhaps anew
+            self.starts[what] = moment, done
+        self.done[what] = done
+        began, first = self.starts[what]
         if not now and moment - self.last < EVERY:
             return
         self.last = moment
