@@ -42,6 +42,11 @@ def tiny_texts(per_class: int, seed: int = 0) -> tuple[list[str], list[str]]:
 @pytest.fixture(scope="session")
 def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A folder with a two-layer BERT of width 32 and a word-level vocabulary."""
+    return make_tiny_encoder(tmp_path_factory.mktemp("tiny-encoder"))
+
+
+def make_tiny_encoder(folder: Path) -> str:
+    """Writes the folder of `tiny_encoder`."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -52,7 +57,6 @@ def tiny_encoder(tmp_path_factory: pytest.TempPathFactory) -> str:
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
-    folder = tmp_path_factory.mktemp("tiny-encoder")
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]",
                             sep_token="[SEP]", mask_token="[MASK]").save_pretrained(folder)
     torch.manual_seed(0)
