@@ -43,13 +43,17 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "said"), [(PermissionError(13, "no"), "chmod"), (OSError(5, "broken"), "broken")]
 )
-def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str) -> None:
-    def refuse(self: File) -> bytes:
+def test_a_file_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    (tmp_path / "secret.csv").write_text("text\na\n")
+
+    def refuse(self: File, raw: object) -> bytes:
         raise error
 
-    monkeypatch.setattr(File, "_opened", refuse)
+    monkeypatch.setattr(File, "_unpacked", refuse)
     with pytest.raises(BadInput, match=rf"secret.csv .*{said}"):
-        read("secret.csv")
+        read(tmp_path / "secret.csv")
 
 
 @pytest.mark.parametrize("flag", ["text", "label"])
