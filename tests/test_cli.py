@@ -182,6 +182,7 @@ class TestPredict:
     def test_standard_input_is_a_table_if_its_first_line_is_a_header(self, model: Path, cli: Ran, table: str) -> None:
         done = cli("predict", model, stdin=table)
         assert [json.loads(line)["text"] for line in done.out.splitlines()] == ["bread soup", 'goal,\n"win"']
+        assert "standard input is read as csv: its first line is a header with a column" in done.err
 
     def test_standard_input_is_a_table_when_a_column_is_named(self, model: Path, cli: Ran) -> None:
         done = cli("predict", model, "--text-column", "b", stdin="a,b\n1,bread soup\n")
@@ -218,7 +219,8 @@ class TestPredict:
         done = cli("predict", model, *arguments, stdin="bread\n")
         assert done.code == 2 and words in done.err and done.lines == 1 and not done.out
 
-    @pytest.mark.parametrize(("stdin", "words"), [(b"", "is empty"), (b"bread\n\xe9t\xe9\n", "line 2: byte 7 (0xe9) is not UTF-8")])
+    @pytest.mark.parametrize(("stdin", "words"), [
+        (b"", "is empty"), (b"\n \n", "is empty"), (b"bread\n\xe9t\xe9\n", "line 2: byte 7 (0xe9) is not UTF-8")])
     def test_bad_standard_input(self, model: Path, tmp_path: Path, cli: Ran, stdin: bytes, words: str) -> None:
         done = cli("predict", model, "--out", tmp_path / "x.csv", stdin=stdin)
         assert done.code == 2 and words in done.err and not list(tmp_path.glob("*x.csv*"))

@@ -39,7 +39,7 @@ def one_column(texts: Any, name: str) -> Iterable[Any]:
         raise BadInput(f"{name}: a {type(texts).__name__} was given where a list of texts is wanted; give the texts "
                        "in it, for example data['text'].")
     shape = getattr(texts, "shape", (0,))
-    if isinstance(texts, (str, bytes, bytearray)) or not isinstance(texts, Iterable) or not shape:
+    if isinstance(texts, (str, bytes, bytearray)) or not hasattr(texts, "__iter__") or not shape:
         raise BadInput(f"{name}: one {type(texts).__name__} was given where a list of texts is wanted; give a list of "
                        "texts.")
     if len(shape) > 1:

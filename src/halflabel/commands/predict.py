@@ -141,7 +141,7 @@ def texts_in(files: Sequence[File], text_column: str | None) -> Iterator[str | N
 
 def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
     """The texts of a file; plain lines of a stream are answered as they come."""
-    from halflabel.data.formats import is_plain
+    from halflabel.data.formats import format_of, is_plain
     from halflabel.data.lines import as_they_come
     from halflabel.data.pool import origin
     from halflabel.data.read import usual_names
@@ -152,6 +152,8 @@ def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
     if file.is_stream and text_column is None and (typed or is_plain(file, usual_names())):
         return as_they_come(file, PATIENCE)
     found = origin(file, text_column)
+    if file.is_stream and text_column is None and not file.suffix and format_of(file, usual_names()).name == "csv":
+        console.hint(f"{file.shown} is read as csv: its first line is a header with a column {found.text!r}")
     return (text or "" for columns in found.batches() for text in columns[0].to_pylist())
 
 

@@ -90,7 +90,7 @@ class File:
         """The first lines of a stream, as many as came up to one that tells its format; all of it if it is so short."""
         came = bytearray()
         with self._explained():
-            while not _telling(came) and (block := self._stream.read1()):
+            while not _telling(came) and (block := self._stream.read1(HEAD)):
                 came += block
         return bytes(came)
 
@@ -104,7 +104,7 @@ class File:
                 if not _more_within(self._stream, since + patience - time.monotonic()):
                     yield None
                     since = None
-                block = self._stream.read1()
+                block = self._stream.read1(HEAD)
 
     @cached_property
     def head(self) -> bytes:
@@ -152,16 +152,15 @@ class File:
         """All bytes of a stream in a temporary file, which goes when this object does."""
         number, path = tempfile.mkstemp(prefix="halflabel-")
         weakref.finalize(self, Path(path).unlink, missing_ok=True)
-        digest, block = _hash(self.start), self.start
-        with open(number, "wb") as copy:
-            while block:
-                try:
+        digest = _hash()
+        try:
+            with open(number, "wb") as copy:
+                for block in filter(None, self.as_it_comes(0.0)):
                     copy.write(block)
-                except OSError as error:
-                    raise BadInput(f"{self.shown} does not fit into {Path(path).parent} ({error.strerror}); make room "
-                                   "there, or name another folder in TMPDIR") from None
-                block = self._stream.read1(1 << 20)
-                digest.update(block)
+                    digest.update(block)
+        except OSError as error:
+            raise BadInput(f"{self.shown} does not fit into {Path(path).parent} ({error.strerror}); make room there, "
+                           "or name another folder in TMPDIR") from None
         return Spool(path, digest.hexdigest())
 
     @cached_property
@@ -213,8 +212,8 @@ class File:
         return digest.hexdigest()[:32]
 
 
-def _hash(content: bytes = b"") -> Any:
-    return hashlib.sha256(content)  # processors have instructions for this one
+def _hash() -> Any:
+    return hashlib.sha256()  # processors have instructions for this one
 
 
 def _telling(came: bytes | bytearray) -> bool:
