@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from sklearn.base import clone
 
@@ -35,6 +36,25 @@ def test_marks_for_unlabelled_all_mean_the_same(mark: object, tiny_encoder: str)
     split = quick(tiny_encoder).fit(texts, [codes[name] for name in labels], unlabelled=pool)
     mixed = quick(tiny_encoder).fit(texts + pool, [*(codes[name] for name in labels), *[mark] * len(pool)])
     assert np.array_equal(split.predict_proba(pool), mixed.predict_proba(pool))
+
+
+def test_frames_and_generators_are_read_as_lists_are(tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(4)
+    (pool, truth), (held, true) = tiny_texts(6, seed=1), tiny_texts(3, seed=2)
+    views = [(text,) for text in pool]
+    plain = quick(tiny_encoder).fit(texts, labels, pool, dev=(held, true), truth=truth, views=views)
+    other = quick(tiny_encoder).fit(
+        pa.table({"n": range(12), "text": texts}), pa.array(labels), (text for text in pool),
+        dev=(np.array(held)[:, None], true), truth=pa.array(truth), views=pa.table({"text": pool, "aug_0": pool}))
+    assert other.model_.shape == plain.model_.shape and other.model_.shape.unlabelled == 18
+    frame = pa.table({"text": held, "label": true})
+    assert np.array_equal(other.predict_proba(frame), plain.predict_proba(held))
+    assert np.array_equal(other.predict(iter(held)), plain.predict(held)) and len(other.predict(frame)) == 9
+    assert other.score(frame, true) == plain.score(held, true)
+    for call in (other.predict, other.predict_proba, lambda X: other.score(X, true), lambda X: other.fit(X, labels),
+                 lambda X: other.fit(texts, labels, X), lambda X: other.fit(texts, labels, pool, dev=(X, true))):
+        with pytest.raises(BadInput, match="columns 'a', 'b'"):
+            call(pa.table({"a": held, "b": held}))
 
 
 def test_the_audit_covers_every_text(tiny_encoder: str) -> None:
@@ -89,8 +109,8 @@ def test_a_dev_set_keeps_the_best_model(tiny_encoder: str, tmp_path: Path) -> No
 @pytest.mark.parametrize(("texts", "labels", "words"), [
     (["a b", "c d"], ["x", "x"], "only one label"),
     (["a b", "c d"], ["x"], "2 texts and 1 labels"),
-    ("a b", ["x"], "put it into a list"),
-    (["a b", 3], ["x", "y"], "text 2 is int"),
+    ("a b", ["x"], "give a list of texts"),
+    (["a b", 3], ["x", "y"], r"text 2 is 3 \(int\)"),
     (["a b", "c d"], ["x", "-1"], "'-1'"),
     (["a b", "c d"], [None, None], "no label at all"),
     (["a b", "c d"], ["x", 1], "kind"),

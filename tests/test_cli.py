@@ -165,9 +165,9 @@ class TestTrain:
 
 class TestPredict:
     def test_standard_input_is_plain_lines(self, model: Path, cli: Ran) -> None:
-        done = cli("predict", model, stdin="text,goal match\n\nbread soup\n")
+        done = cli("predict", model, stdin="a text, goal match\n\nbread soup\n")
         rows = [json.loads(line) for line in done.out.splitlines()]
-        assert [row["text"] for row in rows] == ["text,goal match", "", "bread soup"]
+        assert [row["text"] for row in rows] == ["a text, goal match", "", "bread soup"]
         assert rows[2]["label"] in ("food", "money", "sport") and 1 / 3 < rows[2]["score"] <= 1
         assert "1 of 3 texts were empty" in done.err
 
@@ -176,6 +176,13 @@ class TestPredict:
         rows = [json.loads(line) for line in done.out.splitlines()]
         assert rows[1]["text"] == "goal é"
         assert all(abs(sum(row["probabilities"].values()) - 1) < 1e-5 for row in rows)
+
+    @pytest.mark.parametrize("table", ["id,text\n1,bread soup\n2,\"goal,\n\"\"win\"\"\"\n",
+                                       "Review\tlabel\nbread soup\tx\n\"goal,\n\"\"win\"\"\"\ty\n"])
+    def test_standard_input_is_a_table_if_its_first_line_is_a_header(self, model: Path, cli: Ran, table: str) -> None:
+        done = cli("predict", model, stdin=table)
+        assert [json.loads(line)["text"] for line in done.out.splitlines()] == ["bread soup", 'goal,\n"win"']
+        assert "standard input is read as csv: its first line is a header with a column" in done.err
 
     def test_standard_input_is_a_table_when_a_column_is_named(self, model: Path, cli: Ran) -> None:
         done = cli("predict", model, "--text-column", "b", stdin="a,b\n1,bread soup\n")
@@ -212,7 +219,8 @@ class TestPredict:
         done = cli("predict", model, *arguments, stdin="bread\n")
         assert done.code == 2 and words in done.err and done.lines == 1 and not done.out
 
-    @pytest.mark.parametrize(("stdin", "words"), [(b"", "is empty"), (b"bread\n\xe9t\xe9\n", "line 2: not UTF-8")])
+    @pytest.mark.parametrize(("stdin", "words"), [
+        (b"", "is empty"), (b"\n \n", "is empty"), (b"bread\n\xe9t\xe9\n", "line 2: byte 7 (0xe9) is not UTF-8")])
     def test_bad_standard_input(self, model: Path, tmp_path: Path, cli: Ran, stdin: bytes, words: str) -> None:
         done = cli("predict", model, "--out", tmp_path / "x.csv", stdin=stdin)
         assert done.code == 2 and words in done.err and not list(tmp_path.glob("*x.csv*"))

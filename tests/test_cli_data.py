@@ -14,7 +14,8 @@ import pytest
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
-from halflabel.commands.predict import chunks, stdin_lines
+from halflabel.commands.predict import chunks, texts_of
+from halflabel.data.files import File
 from halflabel.data.read import read
 
 
@@ -201,9 +202,10 @@ def test_lines_are_answered_when_no_more_come_for_a_while(monkeypatch: pytest.Mo
     monkeypatch.setattr("halflabel.commands.predict.CHUNK", 4)
     with open(ours) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
-        found = chunks(stdin_lines())
-        for written, expected in ((b"\xef\xbb\xbfone\r\ntw", ["one"]), (b"o\n\nthree\nf", ["two", "", "three"]),
-                                  (b"\n" * 5, ["f", "", "", ""])):
+        os.write(theirs, b"\xef\xbb\xbfone\r\ntw")
+        found = chunks(texts_of(File("-"), None))
+        assert next(found) == ["one"]
+        for written, expected in ((b"o\n\nthree\nf", ["two", "", "three"]), (b"\n" * 5, ["f", "", "", ""])):
             os.write(theirs, written)
             assert next(found) == expected
         os.write(theirs, b"the end")

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted
 from halflabel.data.clean import clean, without
 from halflabel.data.indicator import from_matrix, is_matrix, to_matrix
 from halflabel.fitted import Fitted, load
-from halflabel.intake import aligned, as_corpus, as_objects, as_pool, as_texts, traced
+from halflabel.intake import aligned, as_corpus, as_objects, as_pool, as_texts, pair, traced
 from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
 from halflabel.record import Settings
@@ -46,13 +46,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.settings = settings
         self.random_state = random_state
 
-    def fit(self, X: Sequence[str], y: Any, unlabelled: Sequence[str] | None = None, *,
-            dev: tuple[Sequence[str], Any] | None = None, truth: Any = None,
-            views: Sequence[Sequence[str]] | None = None, folder: str | Path | None = None, resume: bool = False,
+    def fit(self, X: Any, y: Any, unlabelled: Any = None, *, dev: tuple[Any, Any] | None = None, truth: Any = None,
+            views: Any = None, folder: str | Path | None = None, resume: bool = False,
             report: Callable[[dict[str, Any]], None] = lambda line: None) -> TextClassifier:
         """Learns from texts X with labels y; None, NaN or -1 in y, and all of `unlabelled`, have no label.
 
-        `unlabelled` is a list, or the texts of a pool of any size that `open_pool` gave.
+        Texts are a list or anything like it: an array, a Series, a generator; or a frame, of which the column that
+        holds texts by its name is taken, or the only one. `unlabelled` may also be the texts of a pool of any size that
+        `open_pool` gave.
         Texts with several labels each have a set (list, tuple) of them in y, empty for none; or y is a matrix of 0 and
         1 with a column for each label, dense, sparse or a data frame, in which NaN or -1 leaves a label of a text open.
         `truth` holds the labels of `unlabelled` for measuring pseudo-labels: it never reaches training. `views` are
@@ -60,14 +61,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """
         columns = from_matrix(y, "y")[1] if is_matrix(y) else None
         given = as_corpus(X, y, "the training texts")
-        pool = as_pool(unlabelled if unlabelled is not None else [], views)
+        hidden = pool = as_pool(unlabelled if unlabelled is not None else [], views)
         everything = joined(given.texts, pool.texts)
         labelled, said = clean(given.labelled(), role="labelled")
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         pool = without(pool, labelled)
-        development = None if dev is None else as_corpus(*dev, "dev")
+        development = None if dev is None else as_corpus(*pair(dev, "dev"), "dev")
         trained = learn(labelled, pool, self.chosen_settings(labelled.task), dev=development,
-                        truth=aligned(truth, unlabelled, pool), columns=columns,
+                        truth=aligned(truth, hidden.texts, pool), columns=columns,
                         folder=None if folder is None else Path(folder), resume=resume, report=report)
         self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).words and self.encoder not in (None, WORDS)
@@ -124,7 +125,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if model.decision is not None:
             self.decision_ = model.decision
 
-    def predict(self, X: Sequence[str], *, decision: str | None = None) -> np.ndarray:
+    def predict(self, X: Any, *, decision: str | None = None) -> np.ndarray:
         """The most probable label of each text, (N,); for several labels what `decision` (a name) makes of each text.
 
         Who fitted a matrix gets a matrix (N, K) of 0 and 1; who fitted sets gets an array (N,) of tuples.
@@ -137,11 +138,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             return to_matrix(chosen)
         return as_objects(self._model.classes.names_of(chosen))
 
-    def predict_proba(self, X: Sequence[str]) -> np.ndarray:
+    def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities in the order of `classes_`, (N, K); where texts have several labels each is by itself."""
         return self._model.probabilities(as_texts(X, "the texts"))
 
-    def score(self, X: Sequence[str], y: Any, sample_weight: Any = None) -> float:
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; where texts have several labels, the share of texts of which all labels are right.
 
         A text with a label that training never saw is a wrong one.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 from pathlib import Path
 from types import SimpleNamespace
@@ -43,13 +44,17 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("error", "said"), [(PermissionError(13, "no"), "chmod"), (OSError(5, "broken"), "broken")]
 )
-def test_a_file_that_cannot_be_read(monkeypatch: pytest.MonkeyPatch, error: OSError, said: str) -> None:
-    def refuse(self: File) -> bytes:
+def test_a_file_that_cannot_be_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: OSError, said: str
+) -> None:
+    (tmp_path / "secret.csv").write_text("text\na\n")
+
+    def refuse(self: File, raw: object) -> bytes:
         raise error
 
-    monkeypatch.setattr(File, "_opened", refuse)
+    monkeypatch.setattr(File, "_unpacked", refuse)
     with pytest.raises(BadInput, match=rf"secret.csv .*{said}"):
-        read("secret.csv")
+        read(tmp_path / "secret.csv")
 
 
 @pytest.mark.parametrize("flag", ["text", "label"])
@@ -101,6 +106,23 @@ def test_parquet_labels_that_are_refused_by_row(tmp_path: Path, column: pa.Array
     pq.write_table(pa.table({"text": ["a", "b"], "label": column}), path)
     with pytest.raises(BadInput, match=said):
         read(path)
+
+
+@pytest.mark.parametrize("place", [20, 40, 200])
+def test_a_damaged_gzip(tmp_path: Path, place: int) -> None:
+    path = tmp_path / "a.txt.gz"
+    data = bytearray(gzip.compress(" ".join(map(str, range(5000))).encode()))
+    data[place : place + 10] = bytes(255 - byte for byte in data[place : place + 10])
+    path.write_bytes(bytes(data))
+    with pytest.raises(BadInput, match=r"a\.txt\.gz is not a whole gzip file \(.*\); copy or pack it again"):
+        read(path)
+
+
+@pytest.mark.parametrize("codec", ["gzip", "zstd"])
+def test_packed_files_one_after_the_other_are_one_file(tmp_path: Path, codec: str) -> None:
+    parts = [pa.compress(f"{name}\n".encode(), codec=codec, asbytes=True) for name in "abc"]
+    (tmp_path / "a.txt.packed").write_bytes(b"".join(parts))
+    assert read(tmp_path / "a.txt.packed").texts == ["a", "b", "c"]
 
 
 def test_standard_input_is_named_in_words(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from halflabel import console
 from halflabel.commands import options
-from halflabel.commands.predict import chunks, rows, rule_of, texts_of
+from halflabel.commands.predict import chunks, rows, rule_of, texts_in
 from halflabel.types import BadInput
 
 TOOLS = ("label-studio", "doccano", "prodigy", "csv")
@@ -38,14 +38,11 @@ def export_to(
         raise BadInput(f"there is no folder {out.parent}; make it first, or choose another --out")
     if out.is_dir() or (out.exists() and not force):
         raise BadInput(f"{out} exists already; choose another --out{'' if out.is_dir() else ', or give --force'}")
-    from itertools import chain
-
-    from halflabel.data.export import exported
-    from halflabel.data.files import expanded
-
-    texts = chain.from_iterable([texts_of(one, text_column) for one in expanded(file)])
     from halflabel.commands.model import open_model
+    from halflabel.data.export import exported
+    from halflabel.data.files import as_files
 
+    texts = texts_in(as_files(file), text_column)
     fitted = open_model(model, None)
     rule = rule_of(fitted, decision)
     count = 0

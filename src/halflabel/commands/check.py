@@ -13,6 +13,7 @@ from halflabel.types import BadInput, Corpus
 
 if TYPE_CHECKING:
     from halflabel.data.doctor import Finding
+    from halflabel.data.files import File
 
 WARNED, WRONG = 1, 2
 
@@ -65,18 +66,21 @@ def examined(labelled: list[Path], pool: list[Path], dev: Path | None, columns: 
     from halflabel.commands.texts import check_known
     from halflabel.data import doctor
     from halflabel.data.clean import clean
+    from halflabel.data.files import File, as_files, check_streams
     from halflabel.data.labels import Classes
     from halflabel.data.pool import open_pool
     from halflabel.data.read import read
 
-    given = read([str(file) for file in labelled], text=columns.text, label=columns.label)
+    check_streams(File(str(file)) for file in [*labelled, *pool, dev] if file)
+    files = as_files(labelled)
+    given = read(files, text=columns.text, label=columns.label)
     known = given.labelled()
     counts = doctor.label_counts(known)
     report |= {"rows": len(given), "labelled": len(known), "without_label": len(given) - len(known), "task": known.task,
                "labels": {str(name): count for name, count in counts.most_common()}}
     found = [*doctor.of_labels(known), *doctor.of_rows(known, "labelled"),
              *doctor.of_characters(known.texts, known.source)]
-    found += [finding for file in labelled for finding in columns_of(str(file), columns)]
+    found += [finding for file in files for finding in columns_of(file, columns)]
     clear, rest = clean(known, role="labelled")[0], given.unlabelled()
     whole: Corpus = rest
     if pool:
@@ -96,22 +100,18 @@ def examined(labelled: list[Path], pool: list[Path], dev: Path | None, columns: 
     return found
 
 
-def columns_of(file: str, columns: Any) -> list[Finding]:
+def columns_of(file: File, columns: Any) -> list[Finding]:
     """What looks odd about the columns of a file."""
     from halflabel.data import doctor
-    from halflabel.data.files import File, expanded
     from halflabel.data.formats import load
     from halflabel.data.read import column_of, usual_names
 
-    found: list[Finding] = []
-    for path in expanded([file]):
-        if path == "-" or Path(path).is_dir():
-            continue
-        table = load(File(path), usual_names(columns.text, columns.label))
-        text = column_of(table, path, columns.text, "text")
-        assert text is not None, "the file has been read before"
-        found += doctor.of_columns(table, path, text, column_of(table, path, columns.label, "label"))
-    return found
+    if Path(file.path).is_dir():
+        return []
+    table = load(file, usual_names(columns.text, columns.label))
+    text = column_of(table, file.shown, columns.text, "text")
+    assert text is not None, "the file has been read before"
+    return doctor.of_columns(table, file.shown, text, column_of(table, file.shown, columns.label, "label"))
 
 
 def measured(corpora: tuple[Corpus, Corpus], encoder: str | None, plan: str, report: dict[str, Any]) -> list[Finding]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import itertools
 import sys
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,19 +18,19 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from halflabel.commands.model import Model
+    from halflabel.data.files import File
     from halflabel.data.write import Write
     from halflabel.decision import Rule
 
 CHUNK = 1024  # texts that are predicted and written at a time
 PATIENCE = 0.5  # seconds that a line waits for others to be answered together
-STDIN = "-"
 
 
 def predict(
     model: options.Model,
     files: Annotated[list[str] | None, options.argument(
         metavar="FILE",
-        help="Files or globs of texts. Standard input (- or nothing) is one text per line, or JSON lines.")] = None,
+        help="Files, globs or pipes. Standard input (- or nothing) is one text per line, JSON lines or csv.")] = None,
     *,
     out: Annotated[Path | None, options.option(metavar="FILE", help="Write there; with --shard a folder.",
                                              show_default="standard output")] = None,
@@ -56,17 +55,17 @@ def predict(
     halflabel predict model 'pool-*.parquet' --out labels --shard 100000 --format parquet
     """
     from halflabel.commands.model import open_model
-    from halflabel.data.files import expanded
+    from halflabel.data.files import STDIN, as_files
 
-    names = expanded(files or [STDIN])
-    kind = kind_of(names, out, format, shard, resume=resume, force=force)
-    texts: Iterable[str | None] = itertools.chain.from_iterable([texts_of(file, text_column) for file in names])
+    sources = as_files(files or [STDIN])
+    kind = kind_of(sources, out, format, shard, resume=resume, force=force)
+    texts: Iterable[str | None] = texts_in(sources, text_column)
     fitted = open_model(model, backend)
     rule = rule_of(fitted, decision)
     target = output(out, kind)
     if out is not None and shard is not None:
-        about = {"model": weights_of(model), "backend": backend, "files": names, "all": all, "text": text_column,
-                 "decision": decision}
+        about = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources], "all": all,
+                 "text": text_column, "decision": decision}
         shards = Shards(out, kind, shard, about, resume=resume)
         texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
     count = pour(texts, fitted, rule, target, everything=all)
@@ -97,7 +96,7 @@ def pour(texts: Iterable[str | None], fitted: Model, rule: Rule | None, target: 
     return count
 
 
-def kind_of(files: Sequence[str], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
+def kind_of(files: Sequence[File], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
             force: bool) -> str:
     """The format to write, once it is sure that it can be written."""
     chosen = same_format(files) if format == SAME else format
@@ -110,14 +109,13 @@ def kind_of(files: Sequence[str], out: Path | None, format: str | None, shard: i
     return "parquet" if chosen == "parquet" else check_output(None, chosen, force=force)
 
 
-def same_format(files: Sequence[str]) -> str:
+def same_format(files: Sequence[File]) -> str:
     """The format in which the predictions for a file are written if it shall be the same."""
-    from halflabel.data.files import File
-    from halflabel.data.formats import format_of
+    from halflabel.data.formats import format_of, is_plain
     from halflabel.data.read import usual_names
 
-    file = File(files[0])
-    if file.path == STDIN or Path(file.path).is_dir():
+    file = files[0]
+    if Path(file.path).is_dir() or (file.is_stream and is_plain(file, usual_names())):
         return "jsonl"
     return "tsv" if file.suffix in (".tsv", ".tab") else CAME_AS[format_of(file, usual_names()).name]
 
@@ -130,59 +128,33 @@ def weights_of(model: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def texts_of(file: str, text_column: str | None) -> Iterable[str | None]:
-    """The texts of a file as it is read; standard input comes line by line unless it is a table, None for a pause."""
-    if file == STDIN and text_column is None and not looks_like_json():
-        return stdin_lines()
+def texts_in(files: Sequence[File], text_column: str | None) -> Iterator[str | None]:
+    """The texts of files as they are read, None for a pause; what is wrong with a file is said before any is.
+
+    Of streams only the first is looked into at once: who writes the next may first have to get rid of this one.
+    """
+    first = next((file for file in files if file.is_stream), None)
+    return itertools.chain.from_iterable([
+        (text for one in [file] for text in texts_of(one, text_column)) if file.is_stream and file is not first
+        else texts_of(file, text_column) for file in files])
+
+
+def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
+    """The texts of a file; plain lines of a stream are answered as they come."""
+    from halflabel.data.formats import format_of, is_plain
+    from halflabel.data.lines import as_they_come
     from halflabel.data.pool import origin
+    from halflabel.data.read import usual_names
 
-    found = origin(file, text_column)
-    return (text or "" for columns in found.batches() for text in columns[0].to_pylist())
-
-
-def looks_like_json() -> bool:
-    if sys.stdin.isatty():
+    typed = file.is_input and sys.stdin is not None and sys.stdin.isatty()
+    if typed:
         console.hint("type texts, one per line; end with Ctrl-D")
-        return False
-    waiting: bytes = sys.stdin.buffer.peek(1)  # type: ignore[union-attr]
-    return waiting.lstrip().startswith(b"{")
-
-
-def stdin_lines() -> Iterator[str | None]:
-    """Lines of standard input as they come; None where those before it have waited long enough for more to come."""
-    count, rest, since = 0, b"", None
-    while block := sys.stdin.buffer.read1():  # type: ignore[union-attr]
-        since = since or time.monotonic()
-        *lines, rest = (rest + block).split(b"\n")
-        for line in lines:
-            count += 1
-            yield decoded(line, count)
-        if not more_within(since + PATIENCE - time.monotonic()):
-            yield None
-            since = None
-    if rest:
-        count += 1
-        yield decoded(rest, count)
-    if not count:
-        raise BadInput("standard input is empty; give at least one text")
-
-
-def more_within(seconds: float) -> bool:
-    """Whether standard input has more to read, or ends, within so many seconds."""
-    import select
-
-    try:
-        return bool(select.select([sys.stdin.buffer], [], [], max(0.0, seconds))[0])
-    except OSError:  # not every system can wait for a pipe
-        return False
-
-
-def decoded(line: bytes, number: int) -> str:
-    """A line as text."""
-    try:
-        return line.decode("utf-8-sig" if number == 1 else "utf-8").rstrip("\r")
-    except UnicodeDecodeError:
-        raise BadInput(f"standard input, line {number}: not UTF-8; save or convert it as UTF-8") from None
+    if file.is_stream and text_column is None and (typed or is_plain(file, usual_names())):
+        return as_they_come(file, PATIENCE)
+    found = origin(file, text_column)
+    if file.is_stream and text_column is None and not file.suffix and format_of(file, usual_names()).name == "csv":
+        console.hint(f"{file.shown} is read as csv: its first line is a header with a column {found.text!r}")
+    return (text or "" for columns in found.batches() for text in columns[0].to_pylist())
 
 
 def without_pauses(texts: Iterable[str | None]) -> Iterator[str]:

@@ -62,10 +62,12 @@ def train(
 ) -> None:
     """Train a classifier on a few labelled and many unlabelled texts."""
     from halflabel.commands.texts import Columns, gather
+    from halflabel.data.files import File, check_streams
 
     choices = {"method": method, "encoder": encoder, "plan": plan, "minutes": minutes, "random_state": seed,
                "settings": parse_settings(set or [])}
     check_out(out, resume=resume, force=force)
+    check_streams(File(str(file)) for file in [*labelled, *(unlabelled or []), dev, views] if file)
     texts = gather(labelled, unlabelled or [], dev, Columns(text_column, label_column), truth=truth)
     estimator = make_estimator(choices, texts)
     texts = add_views(texts, Views(views, back_translate, there, back), estimator, text_column)

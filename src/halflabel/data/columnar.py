@@ -9,7 +9,7 @@ from typing import Any
 
 from halflabel.columns import strings
 from halflabel.data.cells import text_cells
-from halflabel.data.files import STDIN, File
+from halflabel.data.files import File
 from halflabel.data.formats import Table, reader
 from halflabel.types import BadInput
 
@@ -68,13 +68,13 @@ def _bytes(file: File) -> Any:
     """What Arrow can seek in: the file itself, or its unpacked bytes."""
     import pyarrow as pa
 
-    return pa.BufferReader(file.whole) if file.path == STDIN or file.packing else file.path
+    return pa.BufferReader(file.whole) if file.packing else file.place
 
 
 def _arrow_batches(file: File) -> Iterator[Any]:
     import pyarrow as pa
 
-    source = pa.BufferReader(file.whole) if file.path == STDIN or file.packing else pa.memory_map(file.path)
+    source = pa.BufferReader(file.whole) if file.packing else pa.memory_map(file.place)
     try:
         if file.head.startswith(b"ARROW1"):
             opened = pa.ipc.open_file(source)

@@ -12,7 +12,7 @@ from typing import Any
 from halflabel.columns import strings
 from halflabel.data.annotation import label_studio_column
 from halflabel.data.columnar import first
-from halflabel.data.files import HEAD, STDIN, File, decoded
+from halflabel.data.files import HEAD, File, decoded
 from halflabel.data.formats import Table, reader
 from halflabel.types import BadInput
 
@@ -26,14 +26,14 @@ def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[An
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    if file.packing or file.path == STDIN or Path(file.path).stat().st_size <= SMALL:
+    if file.packing or Path(file.place).stat().st_size <= SMALL:
         table = read(file, wanted)
         yield [strings(table.column(name)) for name in columns]
         return
     text, delimiter = _start(file, wanted)
     names = header(text, delimiter)
     try:
-        source = pa.OSFile(file.path)
+        source = pa.OSFile(file.place)
         batches = arrow.open_csv(source, arrow.ReadOptions(block_size=SMALL // 2), _quoting(delimiter),
                                  _strings(names, columns))
         for batch in batches:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from halflabel.data.files import File, decoded
+from halflabel.data.files import File, decoded, packing_of
 from halflabel.types import BadInput
 
 FOREIGN = {
@@ -69,21 +69,37 @@ def reader(name: str, *suffixes: str, stream: Stream | None = None, head: Read |
 
 def format_of(file: File, wanted: set[str]) -> Format:
     """The format of a file, by its first bytes and its ending; an empty or foreign file is refused."""
+    if not file.head.strip() and not file.whole.strip():
+        raise BadInput(empty(file))
+    return FORMATS[_name(file, file.head, lambda: file.whole, wanted)]
+
+
+def is_plain(file: File, wanted: set[str]) -> bool:
+    """Whether a stream has one text per line, as far as its start tells; nothing more of it is waited for."""
+    if not file.start.strip():
+        raise BadInput(empty(file))
+    return not packing_of(file.start) and _name(file, file.start, lambda: file.start, wanted) == "txt"
+
+
+def empty(file: File) -> str:
+    """What is wrong with a file that has no text at all."""
+    return f"{file.shown} is empty; give {'at least one text' if file.is_stream else 'a file with at least one text'}"
+
+
+def _name(file: File, start: bytes, whole: Callable[[], bytes], wanted: set[str]) -> str:
+    """The name of a format, by the first bytes of a file, its ending, or its first lines."""
     from halflabel.data import columnar, delimited, lines, records  # noqa: F401  they register themselves
 
-    if not file.head.strip() and not file.whole.strip():
-        raise BadInput(f"{file.shown} is empty; give a file with at least one text")
     for magic, (what, remedy) in FOREIGN.items():
-        if file.head.startswith(magic):
+        if start.startswith(magic):
             raise BadInput(f"{file.shown} is {what} file; {remedy}")
     for magic, name in columnar.MAGIC.items():
-        if file.head.startswith(magic):
-            return FORMATS[name]
-    return FORMATS[SUFFIXES.get(file.suffix) or _guess(file, wanted)]
+        if start.startswith(magic):
+            return name
+    return SUFFIXES.get(file.suffix) or _guess(decoded(start[: start.rfind(b"\n") + 1] or whole(), file.shown), wanted)
 
 
-def _guess(file: File, wanted: set[str]) -> str:
-    text = decoded(file.head[: file.head.rfind(b"\n") + 1] or file.whole, file.shown)
+def _guess(text: str, wanted: set[str]) -> str:
     head = text.lstrip()
     if head.startswith("{") or re.match(r"\[\s*(\{|\])", head):
         return "json"

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from halflabel.columns import strings
-from halflabel.data.files import File, decoded, line_blocks
-from halflabel.data.formats import Table, reader
+from halflabel.data.files import File, decoded, line_blocks, whole_lines
+from halflabel.data.formats import Table, empty, reader
+from halflabel.types import BadInput
 
 END = re.compile(r"\r\n|\n|\r")
 
@@ -20,6 +21,20 @@ def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[An
         lines = split(decoded(block, file.shown, first=first))
         first += block.count(b"\n")
         yield [strings(lines)]
+
+
+def as_they_come(file: File, patience: float) -> Iterator[str | None]:
+    """The lines of a stream as they come; None where those before it have waited so many seconds for more to come."""
+    count = 0
+    for block in whole_lines(file.as_it_comes(patience)):
+        if block is None:
+            yield None
+            continue
+        lines = split(decoded(block, file.shown, first=count + 1))
+        count += len(lines)
+        yield from lines
+    if not count:
+        raise BadInput(empty(file))
 
 
 def head(file: File, wanted: set[str]) -> Table:

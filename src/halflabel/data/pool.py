@@ -19,7 +19,7 @@ import numpy as np
 
 from halflabel.columns import Texts, strings, write_arrow
 from halflabel.data.clean import notice
-from halflabel.data.files import File, expanded
+from halflabel.data.files import File, as_files
 from halflabel.data.formats import Table, format_of
 from halflabel.data.read import column_of, no_text, read, usual_names, view_columns
 from halflabel.disk import cache_folder, write_folder
@@ -72,9 +72,9 @@ def origin(source: Any, text: str | None = None) -> Origin:
     if isinstance(source, Corpus):
         width = len(source.views[0]) if source.views else 0
         return Origin(source.source, [f"aug_{i}" for i in range(width)], corpus=source)
-    if not isinstance(source, (str, Path)) or Path(source).is_dir():
+    if not isinstance(source, File) or Path(source.path).is_dir():
         return origin(read(source, text=text, labels=False))
-    file, wanted = File(str(source)), usual_names(text)
+    file, wanted = source, usual_names(text)
     form = format_of(file, wanted)
     if form.stream is None:
         return origin(read(source, text=text, labels=False))
@@ -97,11 +97,10 @@ def _labels(table: Table, shown: str, text: str) -> bool:
     return found not in (None, text) and any(cell not in (None, "", -1) for cell in table.column(str(found)))
 
 
-def open_pool(sources: Sequence[Any], *, text: str | None = None,
-              folder: Path | None = None) -> tuple[Corpus, list[str]]:
+def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[str]]:
     """The different, not empty texts of files, globs, frames or corpora, and what is worth knowing about them."""
-    given = [one for source in sources for one in (expanded([source]) if isinstance(source, (str, Path)) else [source])]
-    origins = [origin(one, text) for one in given]
+    given = sources if isinstance(sources, (list, tuple)) else [sources]
+    origins = [origin(one, text) for one in as_files(given)]
     views = origins[0].views if len({tuple(one.views) for one in origins}) == 1 else []
     shown = ", ".join(dict.fromkeys(one.shown for one in origins))
     key = _digest(json.dumps([VERSION, views, [[one.digest(), one.text] for one in origins]]).encode())

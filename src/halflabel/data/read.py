@@ -10,7 +10,7 @@ from typing import Any
 
 from halflabel.data.cells import label_cells, text_cells
 from halflabel.data.columnar import dataset_folder, frame
-from halflabel.data.files import File, expanded
+from halflabel.data.files import File, as_files
 from halflabel.data.formats import Table, load
 from halflabel.types import BadInput, Corpus, Label
 
@@ -40,20 +40,24 @@ def read(source: Any, *, text: str | None = None, label: str | None = None, labe
 
     Raises BadInput: one sentence that names the file and the line, record or row (from 1, header included).
     """
-    if isinstance(source, (list, tuple)):
-        return joined([read(one, text=text, label=label, labels=labels) for one in expanded(source)])
-    named = isinstance(source, (str, Path))
-    if named and expanded([source]) != [str(source)]:
-        return read(expanded([source]), text=text, label=label, labels=labels)
-    file = File(str(source)) if named else None
-    shown = file.shown if file else f"the {type(source).__name__}"
-    wanted = usual_names(text, label)
-    table = (folder_table(Path(source)) if named and Path(source).is_dir()
-             else load(file, wanted) if file else frame(source, shown))
+    given = as_files(source if isinstance(source, (list, tuple)) else [source])
+    return joined([_read(one, text, label, labels=labels) for one in given])
+
+
+def _read(source: Any, text: str | None, label: str | None, *, labels: bool) -> Corpus:
+    """Texts and labels of one file or frame."""
+    if isinstance(source, File):
+        shown, folder = source.shown, Path(source.path)
+        table = folder_table(folder) if folder.is_dir() else load(source, usual_names(text, label))
+    else:
+        shown = f"the {type(source).__name__}"
+        table = frame(source, shown)
     if not table.rows:
         raise BadInput(f"{shown} has no rows; give at least one text")
-    return _corpus(table, shown, column_of(table, shown, text, "text"),
-                   column_of(table, shown, label, "label") if labels else None)
+    column = column_of(table, shown, text, "text")
+    if column is None and not isinstance(source, File) and len(table.names) == 1:
+        column = table.names[0]
+    return _corpus(table, shown, column, column_of(table, shown, label, "label") if labels else None)
 
 
 def usual_names(*given: str | None) -> set[str]:
@@ -112,16 +116,14 @@ def column_of(table: Table, shown: str, given: str | None, role: str) -> str | N
         found = [name for name in table.names if name == given]
         found = found or [name for name in table.names if name.strip().lower() == given.strip().lower()]
         if not found:
-            there = f"its columns are {_listed(table.names)}"
+            there = f"its columns are {listed(table.names)}"
             raise BadInput(f"{shown} has no column {given!r}; {there}: name one with --{role}-column")
     elif role in table.roles:
         return table.roles[role]
     else:
-        found = [name for name in table.names if name == role]
-        for wanted in USUAL[role]:
-            found = found or [name for name in table.names if name.strip().lower() in wanted]
+        found = usual_columns(table.names, role)
     if len(found) > 1:
-        raise BadInput(f"{shown}: {_listed(found)} could each be the {role}s; name one with --{role}-column")
+        raise BadInput(f"{shown}: {listed(found)} could each be the {role}s; name one with --{role}-column")
     return found[0] if found else None
 
 
@@ -129,10 +131,19 @@ def no_text(table: Table, shown: str) -> str:
     remedy = (
         "name the text column with --text-column, or put a first line such as 'text,label' above the data"
     )
-    return f"{shown}: none of the columns {_listed(table.names)} is known to hold texts; {remedy}"
+    return f"{shown}: none of the columns {listed(table.names)} is known to hold texts; {remedy}"
 
 
-def _listed(names: Sequence[str]) -> str:
+def usual_columns(names: Sequence[str], role: str) -> list[str]:
+    """The columns that hold the texts or labels by their names: the one named exactly so, or those with usual names."""
+    found = [name for name in names if name == role]
+    for wanted in USUAL[role]:
+        found = found or [name for name in names if name.strip().lower() in wanted]
+    return found
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names of columns, as many as fit into a sentence."""
     short = [repr(name if len(name) <= 40 else name[:37] + "...") for name in names[:12]]
     return ", ".join(short) + (", ..." if len(names) > 12 else "")
 
