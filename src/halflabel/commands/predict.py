@@ -7,12 +7,15 @@ import itertools
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel import console
 from halflabel.commands import options
+from halflabel.commands.folder import STDIN, check_apart, model_files
 from halflabel.commands.writers import CAME_AS, FORMATS, SAME, Shards, check_output, output
+from halflabel.outputs import SHARDS, locked
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
@@ -24,7 +27,6 @@ if TYPE_CHECKING:
 
 CHUNK = 1024  # texts that are predicted and written at a time
 PATIENCE = 0.5  # seconds that a line waits for others to be answered together
-STDIN = "-"
 
 
 def predict(
@@ -59,17 +61,20 @@ def predict(
     from halflabel.data.files import expanded
 
     names = expanded(files or [STDIN])
+    if out is not None:
+        check_apart(out, [*names, *model_files(model)], None if shard is None else SHARDS)
     kind = kind_of(names, out, format, shard, resume=resume, force=force)
-    texts: Iterable[str | None] = itertools.chain.from_iterable([texts_of(file, text_column) for file in names])
-    fitted = open_model(model, backend)
-    rule = rule_of(fitted, decision)
-    target = output(out, kind)
-    if out is not None and shard is not None:
-        about = {"model": weights_of(model), "backend": backend, "files": names, "all": all, "text": text_column,
-                 "decision": decision}
-        shards = Shards(out, kind, shard, about, resume=resume)
-        texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
-    count = pour(texts, fitted, rule, target, everything=all)
+    with nullcontext() if out is None or shard is None else locked(out, SHARDS):
+        texts: Iterable[str | None] = itertools.chain.from_iterable([texts_of(file, text_column) for file in names])
+        fitted = open_model(model, backend)
+        rule = rule_of(fitted, decision)
+        target = output(out, kind)
+        if out is not None and shard is not None:
+            about = {"model": weights_of(model), "backend": backend, "files": names, "all": all, "text": text_column,
+                     "decision": decision}
+            shards = Shards(out, kind, shard, about, resume=resume)
+            texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
+        count = pour(texts, fitted, rule, target, everything=all)
     if out is not None:
         console.say(f"{count:,} predictions are in {out}")
 
