@@ -16,7 +16,7 @@ import pytest
 from cli_runner import FAST, Ran, runner, write_csv
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
-from halflabel.outputs import LOCK
+from halflabel.outputs import LOCK, claimed
 from halflabel.types import BadInput
 
 LONG = ("--plan", "laptop", "--minutes", "30", "--method", "bdd-f", "--set", "epochs=3", "--set", "epoch_steps=40",
@@ -109,6 +109,9 @@ class TestOneAtATime:
                 assert done.code == 2 and f"{folder} is in use by another halflabel process" in done.err, command
         with other_process(model), pytest.raises(BadInput, match="in use"):
             TextClassifier("ce", tiny_encoder, "frozen").fit(texts, labels, folder=model, resume=True)
+        with claimed(files / f".small{LOCK}"):
+            done = cli("export", "model", "--onnx", "small")
+            assert done.code == 2 and f"small is in use by another halflabel process (pid {os.getpid()})" in done.err
         assert not (files / "parts").exists() and not (files / "shards").exists()
 
 
