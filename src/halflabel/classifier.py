@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from halflabel.data.indicator import from_matrix, is_matrix, to_matrix
 from halflabel.fitted import Fitted, load
 from halflabel.intake import aligned, as_corpus, as_objects, as_pool, as_texts, pair, traced
 from halflabel.methods import METHODS, find
+from halflabel.outputs import RUN, locked
 from halflabel.plans import adjustable, plan_named
 from halflabel.record import Settings
 from halflabel.sequences import joined
@@ -67,9 +69,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         pool = without(pool, labelled)
         development = None if dev is None else as_corpus(*pair(dev, "dev"), "dev")
-        trained = learn(labelled, pool, self.chosen_settings(labelled.task), dev=development,
-                        truth=aligned(truth, hidden.texts, pool), columns=columns,
-                        folder=None if folder is None else Path(folder), resume=resume, report=report)
+        kept = None if folder is None else Path(folder)
+        with nullcontext() if kept is None else locked(kept, RUN):
+            trained = learn(labelled, pool, self.chosen_settings(labelled.task), dev=development,
+                            truth=aligned(truth, hidden.texts, pool), columns=columns, folder=kept, resume=resume,
+                            report=report)
         self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).words and self.encoder not in (None, WORDS)
         ignored = [f"{self.method_} learns on bags of words; the encoder {self.encoder} is not used"] if unused else []

@@ -12,6 +12,7 @@ from pathlib import Path
 from halflabel.types import BadInput
 
 REMEDY = "free some space or choose another place."
+UNIQUE = "[0-9a-f]" * 32  # as a pattern, what `beside` adds to a name
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = False) -> None:
@@ -19,6 +20,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = F
 
     With `shared`, another process that wrote the same folder first is as good.
     """
+    folder = real(folder)
     temporary = beside(folder)
     try:
         temporary.mkdir(parents=True)
@@ -40,6 +42,7 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = F
 @contextmanager
 def replaced(file: Path) -> Iterator[Path]:
     """A path beside `file` to write to; what stands there in the end takes the place of `file` as a whole."""
+    file = real(file)
     temporary = beside(file)
     try:
         yield temporary
@@ -55,6 +58,11 @@ def write_text(file: Path, text: str) -> None:
     """Replaces a file as a whole."""
     with replaced(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def real(path: Path) -> Path:
+    """Where a path leads: links stay as they are, and what they point to is written."""
+    return Path(os.path.realpath(path))
 
 
 def beside(path: Path) -> Path:

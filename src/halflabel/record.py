@@ -16,6 +16,7 @@ from halflabel.data.labels import Classes
 from halflabel.description import write_decision
 from halflabel.disk import write_text
 from halflabel.fitted import Fitted, write_description
+from halflabel.outputs import filled
 from halflabel.sequences import columns_of
 from halflabel.train.checkpoint import write_tensors
 from halflabel.types import BadInput, Corpus, Plan
@@ -40,7 +41,7 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
     """What an earlier run in this folder was; None when a new one begins."""
     file = folder / "run.json"
     if not resume:
-        if folder.exists() and any(folder.iterdir()):
+        if filled(folder):
             raise BadInput(f"{folder} is not empty; choose another --out, or go on with --resume.")
         return None
     if not file.is_file():

@@ -12,7 +12,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from halflabel import outputs
 from halflabel.bench.runs import Run
 from halflabel.disk import write_folder, write_text
 from halflabel.types import BadInput
@@ -146,20 +146,8 @@ def entry(folder: Path) -> Entry:
 @contextmanager
 def claimed(folder: Path) -> Iterator[bool]:
     """Whether this process holds the run, until the block ends; the lock dies with the process that has it."""
-    try:
-        import fcntl
-    except ImportError:
-        raise BadInput("a queue of runs needs the file locks of Linux or macOS; run it there") from None
-    handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True
-    finally:
-        os.close(handle)
+    with outputs.claimed(folder / "lock") as mine:
+        yield mine
 
 
 def _json(file: Path) -> Line | None:

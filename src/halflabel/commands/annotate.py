@@ -7,7 +7,9 @@ from typing import Annotated
 
 from halflabel import console
 from halflabel.commands import options
+from halflabel.commands.folder import check_apart, model_files
 from halflabel.commands.predict import chunks, rows, rule_of, texts_in
+from halflabel.commands.writers import check_file
 from halflabel.types import BadInput
 
 TOOLS = ("label-studio", "doccano", "prodigy", "csv")
@@ -34,15 +36,15 @@ def export_to(
     """
     if tool not in TOOLS:
         raise BadInput(f"the tool '{tool}' is not known; use one of {', '.join(TOOLS)}")
-    if not out.absolute().parent.is_dir():
-        raise BadInput(f"there is no folder {out.parent}; make it first, or choose another --out")
-    if out.is_dir() or (out.exists() and not force):
-        raise BadInput(f"{out} exists already; choose another --out{'' if out.is_dir() else ', or give --force'}")
-    from halflabel.commands.model import open_model
-    from halflabel.data.export import exported
     from halflabel.data.files import as_files
 
-    texts = texts_in(as_files(file), text_column)
+    sources = as_files(file)
+    check_apart(out, [*(source.path for source in sources), *model_files(model)])
+    check_file(out, force=force)
+    from halflabel.commands.model import open_model
+    from halflabel.data.export import exported
+
+    texts = texts_in(sources, text_column)
     fitted = open_model(model, None)
     rule = rule_of(fitted, decision)
     count = 0

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel import console
 from halflabel.commands import options
+from halflabel.commands.folder import check_apart
 from halflabel.commands.writers import check_output
 from halflabel.types import BadInput
 
@@ -46,6 +47,9 @@ def augment(
     """
     if how not in HOW:
         raise BadInput(f"--how {how} is not known; use {' or '.join(HOW)}")
+    from halflabel.data.files import as_files
+
+    check_apart(out, [*(source.path for source in as_files(file)), there, back])
     kind = check_output(out, None, force=force)
     from halflabel.data.read import read
     from halflabel.data.write import write

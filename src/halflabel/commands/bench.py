@@ -9,8 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from halflabel.commands import options
+from halflabel.commands.folder import check_apart
 from halflabel.commands.queue import Work, asked_for, go_on, show_runs, start, whole_numbers, words
 from halflabel.commands.train import parse_settings
+from halflabel.outputs import QUEUE
 from halflabel.types import BadInput
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
@@ -136,6 +138,8 @@ def run(
     halflabel bench run grid.json --data corpora --out grid --budget 2h
     halflabel bench run --out grid
     """
+    if out is not None:
+        check_apart(out, [grid, *words(sets)], QUEUE)
     asked = {"sets": words(sets), "methods": words(methods), "labelled": words(labelled)}
     if grid is None and not any(asked.values()):
         go_on(out, data, Work(budget, processes, retry=retry))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json as jsonlib
 import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +15,10 @@ import typer
 from halflabel import console
 from halflabel.commands import options
 from halflabel.commands.evaluate import measure
-from halflabel.commands.folder import filled, new_folder
+from halflabel.commands.folder import about_foreign, check_apart
 from halflabel.commands.train import STOPPED
+from halflabel.disk import write_text
+from halflabel.outputs import DEMO, RUN, filled, locked, replacing
 from halflabel.types import BadInput, Corpus
 
 if TYPE_CHECKING:
@@ -24,7 +27,7 @@ if TYPE_CHECKING:
 
 PER_QUEUE = 10
 MINUTES = 1.5  # with both trainings and the loading, `make demo` has to stay under three
-MARK = "demo.json"
+MARK, MODEL = "demo.json", "model"
 WIDTH = 72
 
 
@@ -39,8 +42,6 @@ def demo(
     config: options.Config = None,
 ) -> None:
     """Train on sample helpdesk messages, with and without unlabelled texts."""
-    if out.exists() and (not out.is_dir() or (filled(out) and not is_demo(out))):
-        raise BadInput(f"{out} exists and is not from an earlier demo; choose another --out")
     from halflabel.classifier import TextClassifier
     from halflabel.data.sample import sample
     from halflabel.data.split import draw
@@ -50,12 +51,14 @@ def demo(
     chosen: dict[str, Any] = {"encoder": encoder, "random_state": seed or 0}
     plan = plan or "laptop"
     full = TextClassifier(plan=plan, minutes=MINUTES if minutes is None and plan == "laptop" else minutes, **chosen)
+    check_apart(out, [encoder], DEMO)
+    check_apart(out / MODEL, [encoder], RUN)
     try:
-        with new_folder(out, begun=is_demo):
+        with demo_folder(out):
             write_sample(out, split, test)
             figures = [train_one(TextClassifier("ce", plan="frozen", **chosen), split, test, pool=[], folder=None),
-                       train_one(full, split, test, pool=split.unlabelled.texts, folder=out / "model")]
-            (out / MARK).write_text(jsonlib.dumps(figures, indent=1), encoding="utf-8")
+                       train_one(full, split, test, pool=split.unlabelled.texts, folder=out / MODEL)]
+            write_text(out / MARK, jsonlib.dumps(figures, indent=1))
     except (Interrupted, KeyboardInterrupt):
         console.hint("stopped; nothing was kept")
         raise typer.Exit(STOPPED) from None
@@ -66,12 +69,24 @@ def is_demo(folder: Path) -> bool:
     return (folder / MARK).is_file()
 
 
+@contextmanager
+def demo_folder(out: Path) -> Iterator[None]:
+    """Replaces an earlier demo, its model included; a failure brings it back, and other files stay."""
+    with locked(out, DEMO):
+        if filled(out) and not is_demo(out):
+            raise BadInput(f"{out} exists and is not from an earlier demo; choose another --out")
+        others = [path for path in DEMO.foreign(out) if path.name != MODEL]
+        for notice in about_foreign(out, [*others, *RUN.foreign(out / MODEL)]):
+            console.note(notice)
+        with replacing(out, DEMO), replacing(out / MODEL, RUN, lasts=lambda: is_demo(out)):
+            yield
+
+
 def write_sample(out: Path, split: Split, test: Corpus) -> None:
     """The texts as files that the other commands take, with their queue and their tags."""
     from halflabel.data.sample import sample
     from halflabel.data.write import written
 
-    out.mkdir(parents=True, exist_ok=True)
     tags = {text: ";".join(map(str, label)) for part in (sample("train", "tags"), sample("test", "tags"))
             for text, label in zip(part.texts, part.labels, strict=True) if isinstance(label, tuple)}
     for name, corpus in (("labelled", split.labelled), ("unlabelled", split.unlabelled), ("test", test)):
@@ -108,7 +123,7 @@ def show(figures: list[dict[str, Any]], split: Split, test: Corpus, clf: TextCla
         verdict = "right" if found == test.labels[i] else f"wrong, it is {test.labels[i]}"
         console.say(f"  {text if len(text) <= WIDTH else text[: WIDTH - 3] + '...'}\n    -> {found} ({verdict})")
     folder = shlex.quote(str(out))
-    console.say(f"\nThe model is in {out / 'model'}. Try it:")
+    console.say(f"\nThe model is in {out / MODEL}. Try it:")
     console.say(f"  echo 'I cannot log in since this morning' | halflabel predict {folder}/model")
     console.say(f"  halflabel evaluate {folder}/model {folder}/test.csv")
     console.say("On your own texts:")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 from halflabel import console
 from halflabel.commands import options
+from halflabel.disk import real
+from halflabel.outputs import LOCK, lock
 from halflabel.types import BadInput
 
 TEXTS = 256  # of a file that an export is compared on
@@ -27,11 +29,13 @@ def export(
     """Write a model as one ONNX graph that predicts without torch."""
     if onnx.exists():
         raise BadInput(f"{onnx} exists already; choose another --onnx, or remove it first")
-    sample = compared(texts, text_column)
-    from halflabel.export import export as write
-    from halflabel.fitted import load
+    place = real(onnx)
+    with lock(place.with_name(f".{place.name}{LOCK}"), onnx):  # the folder itself appears only when it is whole
+        sample = compared(texts, text_column)
+        from halflabel.export import export as write
+        from halflabel.fitted import load
 
-    found = write(load(model), onnx, sample, int8=int8)
+        found = write(load(model), onnx, sample, int8=int8)
     size = sum(file.stat().st_size for file in onnx.iterdir()) / 1e6
     if json:
         console.say_json({"out": str(onnx), "int8": int8, "megabytes": round(size, 1), **found.to_json()})

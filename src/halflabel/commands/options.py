@@ -62,7 +62,7 @@ Backend = Annotated[str | None, option(metavar="torch|compile|onnx|onnx-int8", s
 
 # what to do with what is there
 Resume = Annotated[bool, option("--resume", help="Go on with the run in --out.")]
-ForceRun = Annotated[bool, option("--force", help="Replace an earlier run in --out.")]
+ForceRun = Annotated[bool, option("--force", help="Replace an earlier run in --out; other files stay.")]
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
 Json = Annotated[bool, option("--json", help="Print one JSON value and nothing else on standard output.")]
 Markdown = Annotated[bool, option("--markdown", help="Print the page of the documentation.")]

@@ -6,12 +6,15 @@ import hashlib
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel import console
 from halflabel.commands import options
+from halflabel.commands.folder import STDIN, check_apart, model_files
 from halflabel.commands.writers import CAME_AS, FORMATS, SAME, Shards, check_output, output
+from halflabel.outputs import SHARDS, locked
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
@@ -58,17 +61,20 @@ def predict(
     from halflabel.data.files import STDIN, as_files
 
     sources = as_files(files or [STDIN])
+    if out is not None:
+        check_apart(out, [*(source.path for source in sources), *model_files(model)], None if shard is None else SHARDS)
     kind = kind_of(sources, out, format, shard, resume=resume, force=force)
-    texts: Iterable[str | None] = texts_in(sources, text_column)
-    fitted = open_model(model, backend)
-    rule = rule_of(fitted, decision)
-    target = output(out, kind)
-    if out is not None and shard is not None:
-        about = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources], "all": all,
-                 "text": text_column, "decision": decision}
-        shards = Shards(out, kind, shard, about, resume=resume)
-        texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
-    count = pour(texts, fitted, rule, target, everything=all)
+    with nullcontext() if out is None or shard is None else locked(out, SHARDS):
+        texts: Iterable[str | None] = texts_in(sources, text_column)
+        fitted = open_model(model, backend)
+        rule = rule_of(fitted, decision)
+        target = output(out, kind)
+        if out is not None and shard is not None:
+            about = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources],
+                     "all": all, "text": text_column, "decision": decision}
+            shards = Shards(out, kind, shard, about, resume=resume)
+            texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
+        count = pour(texts, fitted, rule, target, everything=all)
     if out is not None:
         console.say(f"{count:,} predictions are in {out}")
 

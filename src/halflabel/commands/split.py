@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from halflabel import console
 from halflabel.commands import options
-from halflabel.commands.folder import filled, new_folder
+from halflabel.commands.folder import check_apart
+from halflabel.outputs import SPLIT, filled, locked, replacing
 from halflabel.types import BadInput, Corpus
 
 MARK = "split.json"
@@ -39,37 +40,34 @@ def split(
     halflabel split all.csv --labelled 25/class --dev 200 --test 0.2 --seed 0 --out parts
     """
     per_class, whole = amount(labelled)
-    check_place(out, format)
+    if format not in FORMATS:
+        raise BadInput(f"the format '{format}' is not known; use one of {', '.join(FORMATS)} (--format)")
     from halflabel.data.clean import clean
+    from halflabel.data.files import as_files
     from halflabel.data.read import read
     from halflabel.data.split import draw
 
-    corpus, notices = clean(read(file, text=text_column, label=label_column), role="labelled")
-    drawn = draw(corpus, per_class=per_class, labelled=whole, unlabelled=unlabelled, dev=number("--dev", dev),
-                 test=number("--test", test), seed=seed or 0)
-    parts = {"labelled": drawn.labelled, "unlabelled": drawn.unlabelled, "dev": drawn.dev, "test": drawn.test}
-    said: dict[str, Any] = {"seed": drawn.seed, "fingerprint": drawn.fingerprint, "from": file,
-                            **{name: len(part) for name, part in parts.items()}}
-    write_parts(out, parts, format, said)
+    check_apart(out, [source.path for source in as_files(file)], SPLIT)
+    with locked(out, SPLIT):
+        if filled(out):
+            raise BadInput(f"{out} exists already and is not an empty folder; choose another --out")
+        corpus, notices = clean(read(file, text=text_column, label=label_column), role="labelled")
+        drawn = draw(corpus, per_class=per_class, labelled=whole, unlabelled=unlabelled, dev=number("--dev", dev),
+                     test=number("--test", test), seed=seed or 0)
+        parts = {"labelled": drawn.labelled, "unlabelled": drawn.unlabelled, "dev": drawn.dev, "test": drawn.test}
+        said: dict[str, Any] = {"seed": drawn.seed, "fingerprint": drawn.fingerprint, "from": file,
+                                **{name: len(part) for name, part in parts.items()}}
+        write_parts(out, parts, format, said)
     for notice in notices:
         console.note(notice)
     console.say_json(said | {"notices": notices}) if json else console.facts(said | {"from": ", ".join(file)})
-
-
-def check_place(out: Path, format: str) -> None:
-    """Refuses what could not be written, before anything is read."""
-    if format not in FORMATS:
-        raise BadInput(f"the format '{format}' is not known; use one of {', '.join(FORMATS)} (--format)")
-    if filled(out) or (out.exists() and not out.is_dir()):
-        raise BadInput(f"{out} exists already and is not an empty folder; choose another --out")
 
 
 def write_parts(out: Path, parts: dict[str, Corpus], format: str, about: dict[str, Any]) -> None:
     """A file for each part that has texts, and one that says how they were drawn; all of them or none."""
     from halflabel.data.write import write
 
-    with new_folder(out, begun=lambda folder: (folder / MARK).is_file()):
-        out.mkdir(parents=True, exist_ok=True)
+    with replacing(out, SPLIT):
         for name, part in parts.items():
             if len(part):
                 write(part, out / f"{name}.{format}")

@@ -14,7 +14,8 @@ import typer
 
 from halflabel import console
 from halflabel.commands import options
-from halflabel.commands.folder import check_out, config_of, is_run, new_folder
+from halflabel.commands.folder import check_apart, check_out, config_of
+from halflabel.outputs import RUN, locked, replacing
 from halflabel.types import BadInput, WrongTask
 
 if TYPE_CHECKING:
@@ -62,19 +63,22 @@ def train(
 ) -> None:
     """Train a classifier on a few labelled and many unlabelled texts."""
     from halflabel.commands.texts import Columns, gather
-    from halflabel.data.files import File, check_streams
+    from halflabel.data.files import as_files
 
     choices = {"method": method, "encoder": encoder, "plan": plan, "minutes": minutes, "random_state": seed,
                "settings": parse_settings(set or [])}
-    check_out(out, resume=resume, force=force)
-    check_streams(File(str(file)) for file in [*labelled, *(unlabelled or []), dev, views] if file)
-    texts = gather(labelled, unlabelled or [], dev, Columns(text_column, label_column), truth=truth)
-    estimator = make_estimator(choices, texts)
-    texts = add_views(texts, Views(views, back_translate, there, back), estimator, text_column)
-    if checkpoint_seconds is not None:
-        set_checkpoints(checkpoint_seconds)
-    run(estimator, texts, out, resume=resume)
-    finish(out, texts.notices, as_json=json)
+    files = as_files([file for file in (*labelled, *(unlabelled or []), dev, views) if file is not None])
+    check_apart(out, [*(file.path for file in files), encoder, there, back], RUN)
+    with locked(out, RUN):
+        kept = check_out(out, resume=resume, force=force)
+        texts = gather(labelled, unlabelled or [], dev, Columns(text_column, label_column), truth=truth)
+        estimator = make_estimator(choices, texts)
+        texts = add_views(texts, Views(views, back_translate, there, back), estimator, text_column)
+        texts = replace(texts, notices=[*kept, *texts.notices])
+        if checkpoint_seconds is not None:
+            set_checkpoints(checkpoint_seconds)
+        run(estimator, texts, out, resume=resume)
+        finish(out, texts.notices, as_json=json)
 
 
 def parse_settings(entries: list[str]) -> dict[str, int | float | str]:
@@ -169,20 +173,20 @@ def run(estimator: TextClassifier, texts: Texts, out: Path, *, resume: bool) -> 
         console.hint(f"the run in {out} is finished; there is nothing to go on with")
         return
     dev = None if texts.dev is None else (texts.dev.texts, texts.dev.labels)
-    with stopping(out), nullcontext() if resume else new_folder(out), console.meter() as meter:
+    with nullcontext() if resume else replacing(out, RUN), stopping(out, resume=resume), console.meter() as meter:
         estimator.fit(texts.labelled.texts, texts.labelled.labels, texts.pool.texts, dev=dev, truth=texts.truth,
                       views=texts.pool.views or None, folder=out, resume=resume, report=console.Training(meter))
 
 
 @contextmanager
-def stopping(out: Path) -> Iterator[None]:
+def stopping(out: Path, *, resume: bool) -> Iterator[None]:
     """Turns Ctrl-C into a sentence that says how to go on."""
     from halflabel.train.interrupt import Interrupted
 
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
-        if is_run(out):
+        if resume or RUN.lasts(out):
             console.hint(f"{stop or 'stopped'}; saved in {out}. Go on with:\n  {resume_command()}")
         else:
             console.hint("stopped before the first step; nothing was kept")

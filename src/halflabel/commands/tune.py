@@ -7,6 +7,8 @@ from typing import Annotated
 
 from halflabel import console
 from halflabel.commands import options
+from halflabel.commands.folder import check_apart
+from halflabel.outputs import RUN, locked
 
 
 def tune(
@@ -29,16 +31,18 @@ def tune(
     from halflabel.fitted import load
     from halflabel.ranking import multi_label
 
-    fitted = load(model)
-    before = fitted.rules
-    corpus, notices = labelled_rows(dev, Columns(text_column, label_column), fitted.classes, role="dev")
-    for notice in notices:
-        console.note(notice)
-    with console.meter() as meter:
-        scores = fitted.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
-    truth, names = fitted.classes.matrix(corpus.labels) > 0, fitted.classes.names
-    after = before.tuned(decision, scores, truth, f"{len(corpus)} texts of {corpus.source}")
-    write_decision(model, after)
+    check_apart(model, [dev], RUN)
+    with locked(model, RUN):
+        fitted = load(model)
+        before = fitted.rules
+        corpus, notices = labelled_rows(dev, Columns(text_column, label_column), fitted.classes, role="dev")
+        for notice in notices:
+            console.note(notice)
+        with console.meter() as meter:
+            scores = fitted.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
+        truth, names = fitted.classes.matrix(corpus.labels) > 0, fitted.classes.names
+        after = before.tuned(decision, scores, truth, f"{len(corpus)} texts of {corpus.source}")
+        write_decision(model, after)
     figures = {"before": multi_label(truth, before(scores), scores, names),
                "after": multi_label(truth, after(scores), scores, names)}
     keys = ("micro_f1", "macro_f1", "empty")

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from halflabel.disk import real
+from halflabel.outputs import filled
 from halflabel.types import BadInput
 
 if TYPE_CHECKING:
@@ -31,11 +33,16 @@ def check_output(file: Path | None, named: str | None, *, force: bool, formats: 
         if kind == "parquet":
             raise BadInput("parquet cannot go to standard output; name a file with --out")
         return kind
-    if not file.absolute().parent.is_dir():
-        raise BadInput(f"there is no folder {file.parent}; make it first, or choose another --out")
-    if file.is_dir() or (file.exists() and not force):
-        raise BadInput(f"{file} exists already; choose another --out{'' if file.is_dir() else ', or give --force'}")
+    check_file(file, force=force)
     return kind
+
+
+def check_file(file: Path, *, force: bool) -> None:
+    """Refuses a place where no file can be written, or where something is that must not be replaced."""
+    if not real(file).parent.is_dir():
+        raise BadInput(f"there is no folder {file.parent}; make it first, or choose another --out")
+    if file.exists() and not (force and file.is_file()):
+        raise BadInput(f"{file} exists already; choose another --out{', or give --force' if file.is_file() else ''}")
 
 
 @contextmanager
@@ -57,9 +64,7 @@ class Shards:
     def __init__(self, folder: Path, kind: str, rows: int, about: dict[str, Any], *, resume: bool) -> None:
         self.folder, self.kind, self.size = folder, kind, rows
         about = about | {"format": kind, "rows": rows}
-        if folder.exists() and not folder.is_dir():
-            raise BadInput(f"{folder} is a file; name a folder with --out, or leave out --shard")
-        if not resume and folder.is_dir() and any(folder.iterdir()):
+        if not resume and filled(folder):
             raise BadInput(f"{folder} is not empty; choose another --out, or go on with --resume")
         if resume and self._about() != about:
             raise BadInput(f"{folder} holds no shards of this model and these files; leave out --resume")

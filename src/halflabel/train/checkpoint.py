@@ -12,10 +12,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from halflabel.disk import replaced, write_folder, write_text
+from halflabel.outputs import CHECKPOINT, checkpoints
 from halflabel.types import BadInput
 
 State = dict[str, Tensor]
-PREFIX = "checkpoint-"
 
 
 def snapshot(module: nn.Module) -> State:
@@ -72,16 +72,16 @@ class Keeper:
             write_tensors(folder / "state.safetensors", tensors)
             (folder / "state.json").write_text(json.dumps(notes), encoding="utf-8")
 
-        new = self.folder / f"{PREFIX}{step:08d}"
+        new = self.folder / f"{CHECKPOINT}{step:08d}"
         if not new.exists():
             write_folder(new, fill)
-        for old in self.folder.glob(f"{PREFIX}*"):
+        for old in checkpoints(self.folder):
             if old != new:
                 shutil.rmtree(old, ignore_errors=True)
 
     def latest(self) -> tuple[State, dict[str, Any]] | None:
         """The newest checkpoint, if there is one; lines logged after it are taken back."""
-        found = sorted(self.folder.glob(f"{PREFIX}*"))
+        found = checkpoints(self.folder)
         if not found:
             self._rewind(0)
             return None
@@ -101,7 +101,7 @@ class Keeper:
 
     def finish(self) -> None:
         """The run is over: its checkpoints are no longer needed."""
-        for old in self.folder.glob(f"{PREFIX}*"):
+        for old in checkpoints(self.folder):
             shutil.rmtree(old, ignore_errors=True)
 
 
