@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import logging
+import math
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from halflabel.disk import cache_folder, write_folder
 from halflabel.equations import probabilities
 from halflabel.exported import DESCRIPTION, FORMAT, GRAPH, Exported
 from halflabel.fitted import Fitted
+from halflabel.integrity import write_checksums
 from halflabel.model.angles import Balanced, Settled
 from halflabel.model.bag import Bag
 from halflabel.model.encode import Backend, encode
@@ -94,9 +96,12 @@ def export(model: Fitted, folder: Path, texts: Sequence[str], *, int8: bool = Fa
         measured.append(parity(model, Exported(place), texts))
         facts["parity"] = measured[0].to_json()
         (place / DESCRIPTION).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+        if not all(map(math.isfinite, measured[0].to_json().values())):
+            raise BadInput("The model or its export gives scores that are not finite numbers; train the model again.")
         if not int8 and measured[0].probabilities > TOLERANCE:
             raise BadInput(f"The exported graph differs from the model (probabilities by up to "
                            f"{measured[0].probabilities:.2g}); this encoder cannot be exported.")
+        write_checksums(place)
 
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, fill)
