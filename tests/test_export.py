@@ -209,6 +209,10 @@ def test_a_backend_is_made_once_and_kept(model: Path, monkeypatch: pytest.Monkey
     again = with_backend(fitted, "onnx", TEXTS)
     assert np.array_equal(again.scores(TEXTS), first.scores(TEXTS))
     assert with_backend(fitted, "compile", TEXTS).backend == "compile"
+    monkeypatch.undo()
+    monkeypatch.setenv("HALFLABEL_CACHE", str(first.folder.parent.parent))
+    (first.folder / "model.onnx").write_bytes(b"torn")
+    assert np.array_equal(with_backend(fitted, "onnx", TEXTS).scores(TEXTS), first.scores(TEXTS))
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [

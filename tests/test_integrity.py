@@ -231,6 +231,8 @@ CHANGES: dict[str, tuple[str, Damage]] = {
     "more depths": ("bert", change("encoder/pooling.json", depths=4)),
     "a decision on two labels": ("tags", change("decision.json", prior=[0.5, 0.5])),
     "a prior that is NaN": ("tags", change("decision.json", prior=[float("nan")] * 3)),
+    "a rule without numbers": ("tags", change("decision.json", chosen="top-k", rules={
+        "top-k": {"thresholds": None, "k": 0, "fitted_on": "nothing"}})),
     "no rule": ("tags", change("decision.json", rules={})),
     "rules in a list": ("tags", change("decision.json", rules=[])),
     "an unknown choice": ("tags", change("decision.json", chosen="magic")),

@@ -207,6 +207,8 @@ class Decision:
         rows = [found.prior, calibration.offset, *(r.thresholds for r in rules.values() if r.thresholds is not None)]
         if any(row.shape != (labels,) or np.isnan(row).any() for row in rows):
             raise ValueError("it does not have one number for each label")
+        if any(rule.thresholds is None and rule.k < 1 for rule in rules.values()):
+            raise ValueError("a rule has neither thresholds nor a number of labels")
         if found.chosen not in rules or not np.isfinite(calibration.slope):
             raise ValueError("the rule in use or its slope is not there")
         return found

@@ -7,9 +7,10 @@ import hashlib
 import json
 import logging
 import math
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -184,8 +185,11 @@ def with_backend(model: Fitted, backend: str, texts: Sequence[str]) -> Fitted | 
     if backend in get_args(Backend):
         return replace(model, backend=cast(Backend, backend))
     folder = cache_folder() / "onnx" / f"{_fingerprint(model)}-{backend}"
-    if not folder.exists():
-        export(model, folder, texts, int8=backend == "onnx-int8")
+    if folder.exists():
+        with suppress(BadInput):
+            return Exported(folder)
+        shutil.rmtree(folder)  # damaged: what is only kept is made again
+    export(model, folder, texts, int8=backend == "onnx-int8")
     return Exported(folder)
 
 

@@ -146,10 +146,6 @@ class Bert(nn.Module):
         self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))})
         self.attend: Attend = plain
 
-    def get_input_embeddings(self) -> nn.Embedding:
-        """Where token ids become vectors."""
-        return self.embeddings.word_embeddings
-
     def set_attn_implementation(self, name: str) -> None:
         """`sdpa` is the fused kernel, anything else the plain products."""
         self.attend = fused if name == "sdpa" else plain
