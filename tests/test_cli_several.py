@@ -98,17 +98,21 @@ def test_texts_without_a_label_are_counted(model: Path, cli: Ran) -> None:
     fields = json.loads((model / "decision.json").read_text()) | {"chosen": "fixed"}
     fields["rules"]["fixed"]["thresholds"] = [None] * 4
     (model / "decision.json").write_text(json.dumps(fields))
+    (model / "checksums.json").unlink()
     assert "18 of 18 texts got no label (decision: fixed)" in cli("predict", model, model.parent / "test.jsonl").err
     assert json.loads(cli("evaluate", model, model.parent / "test.jsonl", "--json").out)["empty"] == 18
 
 
 @pytest.mark.parametrize(("content", "words"), [
-    ("{", "is not a decision"), ("{}", "is not a decision"), (None, "not finished")])
+    ("{", "decision.json is not whole"), ("{}", "is not a decision"), (None, "not finished")])
 def test_a_spoilt_decision_is_named(content: str | None, words: str, model: Path, cli: Ran) -> None:
     if content is None:
         (model / "decision.json").unlink()
     else:
         (model / "decision.json").write_text(content)
+    changed = cli("predict", model, model.parent / "test.jsonl")
+    assert changed.code == 2 and changed.lines == 1 and ("damaged" if content else "missing") in changed.err
+    (model / "checksums.json").unlink()
     done = cli("predict", model, model.parent / "test.jsonl")
     assert done.code == 2 and words in done.err and done.lines == 1 and done.out == ""
 

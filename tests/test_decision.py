@@ -68,7 +68,7 @@ def test_best_threshold_is_the_best_of_all() -> None:
 def test_every_rule_can_be_tuned_and_kept(name: str) -> None:
     truth = COSINES > 0.3
     tuned = angular().tuned(name, COSINES, truth, "dev.csv")
-    again = Decision.from_json(json.loads(json.dumps(tuned.to_json(), allow_nan=False)))
+    again = Decision.from_json(json.loads(json.dumps(tuned.to_json(), allow_nan=False)), len(tuned.prior))
     assert again.chosen == name and (again(COSINES) == tuned(COSINES)).all()
     assert again.rule().fitted_on == tuned.rule().fitted_on != ""
     if name.startswith("dev"):

@@ -68,7 +68,8 @@ def test_the_graph_answers_like_the_model(model: Path, exported: Path) -> None:
     few = TEXTS[:31]  # as few as that are encoded in fp32 by the model as well
     assert graph.predict(few) == clf.predict(few).tolist() and graph.vectors(TEXTS).shape == (45, 32)
     assert graph.scores([]).shape == (0, 3) and graph.predict([]) == []
-    assert sorted(file.name for file in exported.iterdir()) == ["export.json", "model.onnx", "tokenizer.json"]
+    assert sorted(file.name for file in exported.iterdir()) == ["checksums.json", "export.json", "model.onnx",
+                                                                 "tokenizer.json"]
 
 
 def test_long_and_odd_texts_are_tokenised_alike(model: Path, exported: Path) -> None:
@@ -155,6 +156,7 @@ def test_a_decision_for_one_label_and_a_torn_one_are_refused(exported: Path, tag
     shutil.copytree(tags / "onnx", folder)
     facts = json.loads((folder / "export.json").read_text())
     (folder / "export.json").write_text(json.dumps(facts | {"decision": "argmax"}))
+    (folder / "checksums.json").unlink()
     with pytest.raises(BadInput, match="no whole decision"):
         Exported(folder)
 
@@ -207,6 +209,10 @@ def test_a_backend_is_made_once_and_kept(model: Path, monkeypatch: pytest.Monkey
     again = with_backend(fitted, "onnx", TEXTS)
     assert np.array_equal(again.scores(TEXTS), first.scores(TEXTS))
     assert with_backend(fitted, "compile", TEXTS).backend == "compile"
+    monkeypatch.undo()
+    monkeypatch.setenv("HALFLABEL_CACHE", str(first.folder.parent.parent))
+    (first.folder / "model.onnx").write_bytes(b"torn")
+    assert np.array_equal(with_backend(fitted, "onnx", TEXTS).scores(TEXTS), first.scores(TEXTS))
 
 
 @pytest.mark.parametrize(("arguments", "sentence"), [
@@ -227,7 +233,8 @@ def test_what_cannot_be_done_is_said(arguments: tuple[str, ...], sentence: str, 
 
 
 @pytest.mark.parametrize(("name", "content", "sentence"), [
-    ("export.json", b"{}", "not the description"), ("export.json", b'{"format": 1}', "does not say its method"),
+    ("export.json", b"{}", "does not say its format"), ("export.json", b'{"format"', "is not whole"),
+    ("export.json", b'{"format": 1}', "does not say its method"),
     ("export.json", b'{"format": 99}', "newer halflabel"),
     ("model.onnx", b"torn", "not a whole ONNX graph"), ("tokenizer.json", b"torn", "not a whole tokenizer"),
 ])
@@ -235,6 +242,7 @@ def test_a_torn_export_is_named(name: str, content: bytes, sentence: str, export
     folder = tmp_path / "torn"
     shutil.copytree(exported, folder)
     (folder / name).write_bytes(content)
+    (folder / "checksums.json").unlink()
     with pytest.raises(BadInput, match=sentence):
         Exported(folder)
 

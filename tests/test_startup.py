@@ -33,7 +33,7 @@ def test_help_takes_less_than_three_tenths() -> None:
 
 def test_what_a_model_is_can_be_said_without_torch(tmp_path: Path) -> None:
     config = {"format": 1, "method": "lift", "task": "multi-class", "settings": {}, "classes": ["a", "b"],
-              "shape": {"labels": 2, "width": 8, "labelled": 4, "unlabelled": 0}}
+              "frozen": True, "shape": {"labels": 2, "width": 8, "labelled": 4, "unlabelled": 0}}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
     (tmp_path / "model.safetensors").touch()
     code = (f"import sys; sys.argv = ['halflabel', 'info', {str(tmp_path)!r}, '--json']\n"

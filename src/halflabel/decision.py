@@ -198,11 +198,28 @@ class Decision:
                 "rules": {name: rule.to_json() for name, rule in self.rules.items()}}
 
     @classmethod
-    def from_json(cls, fields: dict[str, Any]) -> Decision:
+    def from_json(cls, fields: dict[str, Any], labels: int) -> Decision:
+        """What `to_json` gave of a decision on so many labels; anything else is a ValueError, KeyError or TypeError."""
         c = fields["calibration"]
         rules = {name: Rule.from_json(name, rule) for name, rule in fields["rules"].items()}
         calibration = Calibration(bool(c["logits"]), float(c["slope"]), _finite(c["offset"]))
-        return cls(calibration, np.array(fields["prior"], dtype=np.float64), rules, str(fields["chosen"]))
+        found = cls(calibration, np.array(fields["prior"], dtype=np.float64), rules, str(fields["chosen"]))
+        rows = [found.prior, calibration.offset, *(r.thresholds for r in rules.values() if r.thresholds is not None)]
+        if any(row.shape != (labels,) or np.isnan(row).any() for row in rows):
+            raise ValueError("it does not have one number for each label")
+        if any(rule.thresholds is None and rule.k < 1 for rule in rules.values()):
+            raise ValueError("a rule has neither thresholds nor a number of labels")
+        if found.chosen not in rules or not np.isfinite(calibration.slope):
+            raise ValueError("the rule in use or its slope is not there")
+        return found
+
+
+def finite(scores: Array) -> Array:
+    """The scores of texts, (N, K); refused if any is not a number, since no label could be told from them."""
+    if not np.isfinite(scores).all():
+        raise BadInput("The model gives scores that are not finite numbers, so its weights are damaged or diverged in "
+                       "training; copy or train the model again.")
+    return scores
 
 
 def check_rule(name: str) -> None:

@@ -6,9 +6,11 @@ import copy
 import hashlib
 import json
 import logging
+import math
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
@@ -23,6 +25,7 @@ from halflabel.disk import cache_folder, write_folder
 from halflabel.equations import probabilities
 from halflabel.exported import DESCRIPTION, FORMAT, GRAPH, Exported
 from halflabel.fitted import Fitted
+from halflabel.integrity import write_checksums
 from halflabel.model.angles import Balanced, Settled
 from halflabel.model.bag import Bag
 from halflabel.model.encode import Backend, encode
@@ -94,9 +97,12 @@ def export(model: Fitted, folder: Path, texts: Sequence[str], *, int8: bool = Fa
         measured.append(parity(model, Exported(place), texts))
         facts["parity"] = measured[0].to_json()
         (place / DESCRIPTION).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
+        if not all(map(math.isfinite, measured[0].to_json().values())):
+            raise BadInput("The model or its export gives scores that are not finite numbers; train the model again.")
         if not int8 and measured[0].probabilities > TOLERANCE:
             raise BadInput(f"The exported graph differs from the model (probabilities by up to "
                            f"{measured[0].probabilities:.2g}); this encoder cannot be exported.")
+        write_checksums(place)
 
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, fill)
@@ -179,8 +185,11 @@ def with_backend(model: Fitted, backend: str, texts: Sequence[str]) -> Fitted | 
     if backend in get_args(Backend):
         return replace(model, backend=cast(Backend, backend))
     folder = cache_folder() / "onnx" / f"{_fingerprint(model)}-{backend}"
-    if not folder.exists():
-        export(model, folder, texts, int8=backend == "onnx-int8")
+    if folder.exists():
+        with suppress(BadInput):
+            return Exported(folder)
+        shutil.rmtree(folder)  # damaged: what is only kept is made again
+    export(model, folder, texts, int8=backend == "onnx-int8")
     return Exported(folder)
 
 

@@ -10,18 +10,19 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from halflabel.data.labels import Classes
-from halflabel.decision import Decision
+from halflabel.decision import Decision, finite
 from halflabel.description import FORMAT, read_config, read_decision, write_decision
 from halflabel.disk import write_folder, write_text
 from halflabel.equations import probabilities
-from halflabel.methods import find
+from halflabel.integrity import AGAIN, refuse_code, verify, write_checksums
+from halflabel.methods import Method, find
 from halflabel.model.bag import Bag, restore_bag
 from halflabel.model.encode import Backend, at_once, encode
 from halflabel.model.encoder import Encoder, restore_encoder
 from halflabel.model.network import Frozen, Network, Output
+from halflabel.model.shapes import check_finite, fits, shapes_only
 from halflabel.train.checkpoint import State, read_tensors, write_tensors
 from halflabel.train.objective import Objective
 from halflabel.types import BadInput, Progress, Shape, Task
@@ -48,7 +49,11 @@ class Fitted:
         return find(self.method).task
 
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """cos(psi) or logits of each label, (N, K)."""
+        """cos(psi) or logits of each label, (N, K), all of them finite."""
+        return finite(self.raw_scores(texts, progress))
+
+    def raw_scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """The same, whatever they are: a run that diverges goes on, and keeps the best model that it had."""
         parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
         size = at_once(self.shape.width, CHUNK)
         for start in range(0, len(texts), size):
@@ -87,10 +92,12 @@ class Fitted:
 
     def _fill(self, folder: Path) -> None:
         write_description(folder, self.encoder, self.description())
-        write_tensors(folder / "encoder.safetensors", dict(self.encoder.state_dict()))
+        if isinstance(self.network.encoder, Frozen):
+            write_tensors(folder / "encoder.safetensors", dict(self.encoder.state_dict()))
         write_tensors(folder / "model.safetensors", dict(self.network.state_dict()))
         if self.decision is not None:
             write_decision(folder, self.decision)
+        write_checksums(folder)
 
     def description(self) -> dict[str, Any]:
         """config.json: all that is not a tensor."""
@@ -111,27 +118,42 @@ def write_description(folder: Path, encoder: Encoder | Bag, description: dict[st
 
 
 def load(folder: str | Path) -> Fitted:
-    """Reads a model that `save` or a training run wrote."""
+    """Reads a model that `save` or a training run wrote; one that is damaged, or that brings code, is refused."""
     folder = Path(folder)
     config = read_config(folder)
-    tensors = read_tensors(folder / "model.safetensors")
+    verify(folder)
+    refuse_code(folder)
+    tensors = _finite(folder / "model.safetensors")
     inside = {name.removeprefix("encoder."): t for name, t in tensors.items() if name.startswith("encoder.")}
-    method, shape = find(config["method"]), Shape(**config["shape"])
+    method, shape, settings = find(config["method"]), Shape(**config["shape"]), config["settings"]
+    if unknown := settings.keys() - method.defaults.keys():
+        raise BadInput(f"{folder / 'config.json'} has a setting '{unknown.pop()}' that is not one of {method.name}; "
+                       f"{AGAIN}")
     restore = restore_bag if method.words else restore_encoder
-    encoder = restore(folder / "encoder", inside or read_tensors(folder / "encoder.safetensors"))
-    recipe = method(shape, **config["settings"])
-    objective = Objective(Frozen() if config["frozen"] else encoder, recipe)
-    _load_into(objective.network, tensors, folder)
+    encoder = restore(folder / "encoder", inside or _finite(folder / "encoder.safetensors"))
+    network = _network(method, shape, settings, Frozen() if config["frozen"] else encoder)
+    if network is None or encoder.width != shape.width or not fits(network, tensors):
+        raise BadInput(f"The weights in {folder} do not fit its config.json; {AGAIN}")
+    network.load_state_dict(tensors, assign=True)
     facts = {k: v for k, v in config.items() if k not in _OWN}
-    return Fitted(encoder, objective.network.eval(), Classes.from_json(config["classes"]), config["method"],
-                  config["settings"], shape, facts, read_decision(folder, shape.labels))
+    return Fitted(encoder, network.eval(), Classes.from_json(config["classes"], folder / "config.json"), method.name,
+                  settings, shape, facts, read_decision(folder, shape.labels))
 
 
 _OWN = ("format", "method", "settings", "task", "classes", "shape", "frozen")
 
 
-def _load_into(network: Network, tensors: dict[str, Tensor] | State, folder: Path) -> None:
+def _finite(file: Path) -> State:
+    tensors = read_tensors(file)
+    check_finite(tensors, file)
+    return tensors
+
+
+def _network(method: Method, shape: Shape, settings: dict[str, Any], encoder: Encoder | Bag | Frozen) -> Network | None:
+    """The network of a method that still has no numbers; None if no tensors could be so large."""
     try:
-        network.load_state_dict(tensors)
-    except RuntimeError as error:
-        raise BadInput(f"The weights in {folder} do not fit its config.json; train or copy the model again.") from error
+        with shapes_only():
+            recipe = method(shape, **settings)
+    except (RuntimeError, TypeError, OverflowError):
+        return None
+    return Objective(encoder, recipe).network

@@ -56,7 +56,7 @@ def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
 _CHECKPOINTS = CHECKPOINT + "[0-9]" * 8 + "/"
 RUN = Kind(("config.json", "run.json", "decision.json", "metrics.jsonl", "checksums.json", "model.safetensors",
             "encoder.safetensors", "encoder/", _CHECKPOINTS), lasting=("model.safetensors", _CHECKPOINTS))
-EXPORT = Kind(("export.json", "model.onnx", "tokenizer.json"), lasting=("export.json",))
+EXPORT = Kind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), lasting=("export.json",))
 SPLIT = Kind(("split.json", *(f"{part}.{form}" for part in ("labelled", "unlabelled", "dev", "test")
                               for form in ("csv", "jsonl", "parquet"))), lasting=("split.json",))
 SHARDS = Kind(("shards.json", "part-[0-9]*.*"), lasting=("shards.json",))

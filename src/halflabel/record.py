@@ -16,9 +16,10 @@ from halflabel.data.labels import Classes
 from halflabel.description import write_decision
 from halflabel.disk import write_text
 from halflabel.fitted import Fitted, write_description
+from halflabel.integrity import drop_checksums, read_json, require, write_checksums
 from halflabel.outputs import filled
 from halflabel.sequences import columns_of
-from halflabel.train.checkpoint import write_tensors
+from halflabel.train.checkpoint import AGAIN, write_tensors
 from halflabel.types import BadInput, Corpus, Plan
 
 
@@ -46,7 +47,8 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
         return None
     if not file.is_file():
         raise BadInput(f"{folder} holds no run to go on with (there is no run.json in it); leave out --resume.")
-    run: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    run = read_json(file, AGAIN)
+    require(run, {"settings": dict, "texts": str, "plan": dict}, file, AGAIN)
     if run["settings"] != json.loads(json.dumps(settings.to_json())) or run["texts"] != texts:
         raise BadInput(f"{folder} holds a run with other texts or settings; give the same ones, or choose another "
                        "--out.")
@@ -64,10 +66,12 @@ def prepare_folder(folder: Path, model: Fitted, plan: Plan, settings: Settings) 
 
 
 def close_folder(folder: Path, model: Fitted) -> None:
-    """Writes what the end of a run adds; config.json last, since it says that the run is finished."""
+    """Writes what the end of a run adds: config.json, which says that it is finished, and last the checksums."""
+    drop_checksums(folder)
     if model.decision is not None:
         write_decision(folder, model.decision)
     write_text(folder / "config.json", json.dumps(model.description(), indent=1, ensure_ascii=False))
+    write_checksums(folder)
 
 
 def fingerprint(labelled: Corpus, pool: Corpus, columns: Classes | None = None) -> str:

@@ -188,7 +188,7 @@ def make_judge(model: Fitted, dev: Corpus, objective: Objective, problem: Proble
     h = stored_vectors(model.encoder)(dev.texts) if isinstance(model.network.encoder, Frozen) else None
 
     def judge() -> float:
-        scores = model.scores(dev.texts) if h is None else model.classified(h).scores.cpu().numpy()
+        scores = model.raw_scores(dev.texts) if h is None else model.classified(h).scores.cpu().numpy()
         if problem.task == "multi-class":
             return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
         decide = fit_decision(scores, objective, problem, "dev texts")

@@ -149,7 +149,7 @@ NAMES = st.one_of(
 def test_any_order_gives_the_same_classes_through_json(names: list, seed: int) -> None:
     shuffled = random.Random(seed).sample(names, len(names))
     classes = Classes.of(shuffled)
-    again = Classes.from_json(json.loads(json.dumps(classes.to_json())))
+    again = Classes.from_json(json.loads(json.dumps(classes.to_json())), "config.json")
     assert again == classes == Classes.of(names)
     assert [type(name) for name in again.names] == [type(name) for name in classes.names]
     assert classes.names_of(classes.matrix(shuffled).argmax(1)) == shuffled

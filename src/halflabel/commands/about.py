@@ -96,11 +96,14 @@ def about_machine() -> dict[str, Any]:
 def about_model(folder: Path) -> dict[str, Any]:
     """What a model is and how it came to be."""
     from halflabel.description import read_config, read_decision
+    from halflabel.integrity import verify
 
     config = read_config(folder)
+    checked = verify(folder)
     ended, decision = config.get("run", {}), read_decision(folder, len(config["classes"]))
     written = datetime.fromtimestamp((folder / "config.json").stat().st_mtime).astimezone()
-    return {"model": str(folder), "finished": bool(ended), "method": config["method"], "task": config["task"],
+    return {"model": str(folder), "finished": bool(ended), "checksums": checksums(checked),
+            "method": config["method"], "task": config["task"],
             "settings": config["settings"], "plan": config.get("plan", {}).get("name"),
             "encoder": config.get("encoder"), "seed": config.get("seed"), "classes": config["classes"],
             "n_labelled": config["shape"]["labelled"], "n_unlabelled": config["shape"]["unlabelled"],
@@ -114,12 +117,18 @@ def about_model(folder: Path) -> dict[str, Any]:
 def about_export(folder: Path) -> dict[str, Any]:
     """What an exported model is, and how it differs from the one that it was made of."""
     from halflabel.exported import decision_of, description
+    from halflabel.integrity import verify
 
     facts = description(folder)
     decision = decision_of(facts, folder)
-    return {"model": str(folder)} | facts | ({} if decision is None else {
+    return {"model": str(folder), "checksums": checksums(verify(folder))} | facts | ({} if decision is None else {
         "decision": decision.chosen, "decision_fitted_on": decision.rule().fitted_on,
         "decisions": list(decision.rules)})
+
+
+def checksums(verified: bool) -> str:
+    """What the checksums of a folder came to; where they do not hold, the folder was refused already."""
+    return "verified" if verified else "none"
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:

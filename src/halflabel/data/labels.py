@@ -184,6 +184,10 @@ class Classes:
         return list(self.names)
 
     @classmethod
-    def from_json(cls, names: list[Label]) -> Classes:
-        """What `to_json` gave, in the same order."""
-        return cls(tuple(names))
+    def from_json(cls, names: Any, source: object) -> Classes:
+        """What `to_json` gave, in the same order; anything else is refused in the name of its source."""
+        found = cls(tuple(names) if isinstance(names, list) else ())
+        if not len(found) or any(type(name) not in KINDS for name in names) or len(found._columns) < len(found):
+            raise BadInput(f"{source} does not list its classes as different names (text, whole numbers or true/false)"
+                           "; copy or train the model again.")
+        return found

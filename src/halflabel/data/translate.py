@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from halflabel.integrity import refuse_code
 from halflabel.types import BadInput
 
 MOST_TOKENS = 512  # what Marian models take; a longer text is cut there
@@ -96,11 +97,13 @@ def _load(name: str) -> tuple[Any, Any]:
     import torch
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
+    if Path(name).is_dir():
+        refuse_code(Path(name))
     try:
         with warnings.catch_warnings(), torch.random.fork_rng(devices=[]):
             warnings.filterwarnings("ignore", message=".*sacremoses.*")
             tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
-            model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False)
+            model = AutoModelForSeq2SeqLM.from_pretrained(name, trust_remote_code=False, use_safetensors=True)
     except Exception as error:  # hub, network and file errors have no common parent
         reason = str(error).partition("\n")[0][:120]
         remedy = "go online once to fetch it, or give the folder of a MarianMT model"

@@ -14,8 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halflabel.integrity import AGAIN
 from halflabel.model.head import Head
-from halflabel.types import Shape
+from halflabel.types import BadInput, Shape
 
 WORD = re.compile(r"\b[^\W\d_]{3,30}\b")  # VAMPIRE's words: 3 to 30 letters, no digits
 LIMIT = 2**31 - 1  # tokens of a text: all of them
@@ -106,8 +107,16 @@ class Counted(Head):
 
 def restore_bag(folder: Path, weights: dict[str, Tensor]) -> Bag:
     """Rebuilds what `Bag.save` wrote, with the idf given by name."""
-    words = json.loads((folder / VOCABULARY_FILE).read_text(encoding="utf-8"))
-    return Bag(words, weights["idf"])
+    file = folder / VOCABULARY_FILE
+    try:
+        words = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadInput(f"{file} is not a whole vocabulary ({error}); {AGAIN}") from error
+    idf = weights.get("idf", torch.empty(0))
+    known = {word for word in words if isinstance(word, str)} if isinstance(words, list) else set()
+    if not known or not len(known) == len(words) == idf.numel() or idf.dim() != 1:
+        raise BadInput(f"{file} does not have one word for each weight of the model; {AGAIN}")
+    return Bag(words, idf)
 
 
 def words_of(text: str) -> list[str]:

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from halflabel.model.shapes import shapes_only
+
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
          "max_position_embeddings", "type_vocab_size", "layer_norm_eps")
 USUAL = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
@@ -115,19 +117,14 @@ class Layer(nn.Module):
         return y
 
 
-def table(rows: int, width: int) -> nn.Embedding:
-    """Embeddings that wait for their weights: to draw them, even without memory, takes torch a second of imports."""
-    return nn.Embedding.from_pretrained(torch.empty(rows, width), freeze=False)
-
-
 class Embeddings(nn.Module):
     """Words, the only kind of sentence, and places, (N, T) -> (N, T, H)."""
 
     def __init__(self, config: Config) -> None:
         super().__init__()
-        self.word_embeddings = table(config.vocab_size, config.hidden_size)
-        self.position_embeddings = table(config.max_position_embeddings, config.hidden_size)
-        self.token_type_embeddings = table(config.type_vocab_size, config.hidden_size)
+        self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
+        self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
+        self.token_type_embeddings = nn.Embedding(config.type_vocab_size, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, ids: Tensor) -> Tensor:
@@ -172,5 +169,5 @@ class Bert(nn.Module):
 
 def unfilled(config: dict[str, Any]) -> Bert:
     """A BERT whose weights are still to be given, so that none are drawn."""
-    with torch.device("meta"):
+    with shapes_only():
         return Bert(Config(**config))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from halflabel.integrity import AGAIN, read_json, require
 from halflabel.model.schedule import padded_width
 from halflabel.types import BadInput
 
 POOLINGS = ("mean", "cls", "max")
+DEEPEST, LONGEST = 100, 10**6  # layers and tokens that are pooled, at most
 
 
 def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
@@ -30,6 +32,14 @@ def trimmed(ids: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
     return ids[:, :width], mask[:, :width]
 
 
+def check_pooling(settings: dict[str, Any], file: Path) -> None:
+    """Refuses a pooling.json that no encoder wrote."""
+    require(settings, {"pooling": str, "max_tokens": int, "depths": int}, file)
+    if settings.keys() != {"pooling", "max_tokens", "depths"} or settings["pooling"] not in POOLINGS or not (
+            0 < settings["depths"] <= DEEPEST and 0 < settings["max_tokens"] <= LONGEST):
+        raise BadInput(f"{file} asks for a pooling that is not known; {AGAIN}")
+
+
 def pooling_of(source: str) -> str:
     """The pooling that a sentence-transformers model asks for; masked mean elsewhere."""
     from transformers.utils import cached_file
@@ -38,7 +48,7 @@ def pooling_of(source: str) -> str:
                        _raise_exceptions_for_connection_errors=False, local_files_only=Path(source).is_dir())
     if file is None:
         return "mean"
-    settings = json.loads(Path(file).read_text(encoding="utf-8"))
+    settings = read_json(Path(file), "copy the encoder again.")
     if "pooling_mode" in settings:
         wanted = [settings["pooling_mode"]]
     else:

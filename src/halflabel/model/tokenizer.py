@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from halflabel.integrity import AGAIN, read_json
 from halflabel.types import BadInput
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
@@ -35,14 +36,20 @@ class Tokenizer:
             self.backend_tokenizer = Backend.from_file(str(file))
         except Exception as error:  # the library raises plain Exception
             raise BadInput(f"{file} is not a whole tokenizer ({error}); make or copy the model again.") from error
-        self.settings: dict[str, Any] = json.loads(settings.read_text(encoding="utf-8")) if settings.exists() else {}
+        self.settings: dict[str, Any] = read_json(settings) if settings.exists() else {}
         self.backend_tokenizer.no_padding()
-        self.backend_tokenizer.enable_truncation(limit, direction=self.settings.get("truncation_side", "right"))
+        try:
+            self.backend_tokenizer.enable_truncation(limit, direction=self.settings.get("truncation_side", "right"))
+        except (ValueError, TypeError, OverflowError) as error:
+            raise BadInput(f"{folder} asks for texts to be cut in no known way ({error}); {AGAIN}") from error
         self.limit = limit
 
     def __call__(self, texts: list[str], *, max_length: int, **usual: bool) -> dict[str, list[list[int]]]:
         assert max_length == self.limit, "the limit of a tokenizer is set once: several threads use it"
         return {"input_ids": [found.ids for found in self.backend_tokenizer.encode_batch_fast(texts)]}
+
+    def __len__(self) -> int:
+        return int(self.backend_tokenizer.get_vocab_size())
 
     @property
     def pad_token_id(self) -> int | None:

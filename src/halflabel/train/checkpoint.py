@@ -12,10 +12,12 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from halflabel.disk import replaced, write_folder, write_text
+from halflabel.integrity import drop_checksums, read_json, require
 from halflabel.outputs import CHECKPOINT, checkpoints
 from halflabel.types import BadInput
 
 State = dict[str, Tensor]
+AGAIN = "start the run again with another --out."
 
 
 def snapshot(module: nn.Module) -> State:
@@ -85,7 +87,8 @@ class Keeper:
         if not found:
             self._rewind(0)
             return None
-        notes = json.loads((found[-1] / "state.json").read_text(encoding="utf-8"))
+        notes = read_json(found[-1] / "state.json", AGAIN)
+        require(notes, {"step": int}, found[-1] / "state.json", AGAIN)
         self._rewind(notes["step"])
         return read_tensors(found[-1] / "state.safetensors"), notes
 
@@ -97,6 +100,7 @@ class Keeper:
 
     def model(self, tensors: State) -> None:
         """The best model so far."""
+        drop_checksums(self.folder)
         write_tensors(self.folder / "model.safetensors", tensors)
 
     def finish(self) -> None:
