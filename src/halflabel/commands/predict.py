@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel import console
 from halflabel.commands import options
-from halflabel.commands.folder import STDIN, check_apart, model_files
+from halflabel.commands.folder import check_apart, model_files
 from halflabel.commands.writers import CAME_AS, FORMATS, SAME, Shards, check_output, output
 from halflabel.outputs import SHARDS, locked
 from halflabel.types import BadInput
