@@ -17,8 +17,8 @@ import torch
 from kept import scores
 
 from halflabel import TextClassifier
-from halflabel.data.augment import WordEdits
-from halflabel.types import Corpus
+from halflabel.data.augmentation import WordEdits
+from halflabel.data.corpus import Corpus
 from protocol import SETS, Results, draw, load, setting
 
 METHODS = ("bdd-s", "am-s", "bdd-f", "am-f")

@@ -17,7 +17,7 @@ import torch
 from kept import scores
 
 from halflabel import TextClassifier
-from halflabel.data.augment import WordEdits
+from halflabel.data.augmentation import WordEdits
 from protocol import SETS, Draw, Results, draw, load
 
 METHODS = ("lift", "bdd-s", "bdd-f", "am-s", "am-f")

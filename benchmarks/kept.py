@@ -7,23 +7,24 @@ from functools import cache
 import numpy as np
 import torch
 
-from halflabel.disk import cache_folder
-from halflabel.fitted import Fitted
-from halflabel.model.encoder import Encoder, load_encoder
-from halflabel.model.network import Frozen
-from halflabel.model.vectors import VectorStore
+from halflabel.atomic import cache_folder
+from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.loading import load_encoder
+from halflabel.encoders.vector_cache import VectorCache
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.persistence.model import TrainedModel
 from halflabel.plans import PLANS
 
 
 @cache
-def store(depths: int) -> VectorStore:
+def store(depths: int) -> VectorCache:
     plan = PLANS["frozen"]
-    return VectorStore(cache_folder() / "vectors", load_encoder(plan.encoder, plan.max_tokens, depths))
+    return VectorCache(cache_folder() / "vectors", load_encoder(plan.encoder, plan.max_tokens, depths))
 
 
-def scores(model: Fitted, texts: list[str]) -> np.ndarray:
+def scores(model: TrainedModel, texts: list[str]) -> np.ndarray:
     """What `model.scores` gives, (N, K), from vectors in the cache where the encoder is as it came."""
-    if not isinstance(model.network.encoder, Frozen) or not isinstance(model.encoder, Encoder):
+    if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
         return model.scores(texts)
     h = store(model.encoder.depths)(texts)
     with torch.inference_mode():

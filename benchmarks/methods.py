@@ -23,9 +23,10 @@ from kept import scores, store
 
 from balance import SETS
 from halflabel import TextClassifier
-from halflabel.data.augment import WordEdits
-from halflabel.methods import METHODS, Method
-from halflabel.types import Corpus, Shape
+from halflabel.data.augmentation import WordEdits
+from halflabel.data.corpus import Corpus
+from halflabel.methods.registry import METHODS, Method
+from halflabel.types import Shape
 from protocol import Results, draw, load
 
 

@@ -21,8 +21,8 @@ from kept import scores
 
 from halflabel import TextClassifier
 from halflabel.data.labels import Classes
-from halflabel.decision import Decision
-from halflabel.ranking import multi_label
+from halflabel.evaluation.decisions import Decision
+from halflabel.evaluation.metrics import multi_label
 from protocol import Draw, Results, draw_any, load, setting
 from rivals_several import RIVALS
 

@@ -18,8 +18,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from halflabel.parts.penalty import Fairness
-from halflabel.parts.thresholds import Confident, Fair, Flexible, Truncated
+from halflabel.methods.consistency import Fairness, FairThresholds, FlexibleThresholds, SoftWeights
+from halflabel.nn.pseudo_labels import FixedThreshold
 from halflabel.types import Shape
 from protocol import Results
 
@@ -33,8 +33,8 @@ def main() -> None:
     worst: dict[str, float] = {}
     means: dict[str, float] = {}
     shape = Shape(LABELS, 8, 10, TEXTS)
-    fair, truncated = Fair(shape, MOMENTUM), Truncated(shape, MOMENTUM, 2.0)
-    flexible = {used: Flexible(shape, CUTOFF, count_unused=used) for used in (True, False)}
+    fair, truncated = FairThresholds(shape, MOMENTUM), SoftWeights(shape, MOMENTUM, 2.0)
+    flexible = {used: FlexibleThresholds(shape, CUTOFF, count_unused=used) for used in (True, False)}
     theirs = usb(Path(sys.argv[1]))
 
     def note(name: str, ours: Tensor, other: Tensor) -> None:
@@ -45,7 +45,7 @@ def main() -> None:
         rows = torch.randperm(TEXTS)[:BATCH]
         p = (3 * torch.randn(BATCH, LABELS) + torch.tensor([1.0, 0.0, 0.0, 0.0, -0.5])).softmax(dim=1)
         strong = torch.randn(BATCH, LABELS)
-        note("fixmatch, mask", Confident(CUTOFF).label(p).weight, theirs.fixed(p))
+        note("fixmatch, mask", FixedThreshold(CUTOFF).label(p).weight, theirs.fixed(p))
         target, mask = fair(rows, lambda p=p: p), theirs.free(p)
         note("freematch, mask", target.weight, mask)
         note("freematch, thresholds", fair.thresholds(), theirs.free_thresholds())

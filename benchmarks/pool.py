@@ -132,10 +132,10 @@ def ingest(data: Path, how: str, n: str) -> dict[str, Any]:
 
 def opened(data: Path, how: str, n: str) -> dict[str, Any]:
     """The store by itself, and found by the content of its file, which is hashed for that."""
-    from halflabel.columns import Texts
+    from halflabel.data.columns import TextColumn
 
     place = Path(pool_of(data, how, n).texts.files[0])
-    _, wall, cpu = timed(lambda: Texts(place, "again"))
+    _, wall, cpu = timed(lambda: TextColumn(place, "again"))
     _, whole, whole_cpu = timed(lambda: pool_of(data, how, n))
     return {"seconds": round(wall, 4), "cpu_seconds": round(cpu, 4), "with_hash_seconds": round(whole, 3),
             "with_hash_cpu_seconds": round(whole_cpu, 3)}

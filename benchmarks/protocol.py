@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.bench.draw import Draw, draw, draw_any
 from halflabel.bench.machine import machine
-from halflabel.data.read import read
-from halflabel.types import Corpus
+from halflabel.bench.sampling import draw, draw_any
+from halflabel.data.corpus import Corpus
+from halflabel.data.readers.read import read
 
 __all__ = ["RESULTS", "SETS", "Draw", "Results", "draw", "draw_any", "load", "machine", "setting"]
 

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from halflabel import TextClassifier
-from halflabel.types import Corpus
+from halflabel.data.corpus import Corpus
 from protocol import Draw, Results, draw, load
 from rivals import setfit
 

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.disk import cache_folder
-from halflabel.model.encoder import load_encoder, locate
-from halflabel.model.vectors import VectorStore
-from halflabel.types import Corpus
+from halflabel.atomic import cache_folder
+from halflabel.data.corpus import Corpus
+from halflabel.encoders.loading import load_encoder, locate
+from halflabel.encoders.vector_cache import VectorCache
 from protocol import Draw
 
 
 def vectors(texts: list[str]) -> np.ndarray:
     """Frozen vectors of unit length, (N, H), computed once and kept."""
-    store = VectorStore(cache_folder() / "vectors", load_encoder("minilm"))
+    store = VectorCache(cache_folder() / "vectors", load_encoder("minilm"))
     found = store(texts)
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.model.encoder import locate
+from halflabel.encoders.loading import locate
 from protocol import Draw
 from rivals import vectors
 

@@ -20,18 +20,19 @@ import torch
 from torch.nn import functional
 
 from halflabel.classifier import TextClassifier
+from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
-from halflabel.methods import find
-from halflabel.model.encode import encode
-from halflabel.model.encoder import load_encoder
-from halflabel.model.network import Network
-from halflabel.model.pooling import pool
-from halflabel.model.source import padded
-from halflabel.record import Settings
-from halflabel.train.objective import Objective, Problem
-from halflabel.train.run import Run
-from halflabel.training import make_problem, prepare
-from halflabel.types import Corpus, Shape
+from halflabel.encoders.encoder import pool
+from halflabel.encoders.inference import encode
+from halflabel.encoders.inputs import padded
+from halflabel.encoders.loading import load_encoder
+from halflabel.fitting import make_problem, prepare
+from halflabel.methods.registry import find
+from halflabel.nn.network import Network
+from halflabel.persistence.run_folder import Settings
+from halflabel.training.loop import Trainer
+from halflabel.training.objective import Objective, Problem
+from halflabel.types import Shape
 from protocol import Draw, Results, draw, load
 
 LABELLED, POOL = 8, 32  # texts in a step, as in the laptop plan of `lift`
@@ -73,7 +74,7 @@ def ours(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
     """halflabel's own loop."""
     objective, problem, settings = begin(split, steps, seed)
     prepare(objective.network.encoder, settings.plan)
-    run = Run(objective, problem, settings.plan, seed)
+    run = Trainer(objective, problem, settings.plan, seed)
     began = time.perf_counter()
     while run.step < steps:
         run.learn()

@@ -17,11 +17,18 @@ import torch
 
 from halflabel.data.labels import Classes
 from halflabel.equations import angle_moments, angles, balanced, cosines, prototypes
-from halflabel.parts.graph import neighbour_graph, smoothed
-from halflabel.parts.start import smoothing
-from halflabel.parts.trial import PRIOR, SPREAD, hold_out, pooling
-from halflabel.parts.views import combined, distilled, gaussian, logistic
-from halflabel.parts.words import sharpened, with_words, word_counts
+from halflabel.methods.closed_form import (
+    PRIOR,
+    SPREAD,
+    combined,
+    distil,
+    gaussian,
+    hold_out,
+    logistic,
+    pooling,
+    smoothing,
+)
+from halflabel.methods.label_smoothing import neighbour_graph, sharpened, smoothed, with_words, word_counts
 from protocol import Draw, Results, draw, load
 from rivals import vectors
 
@@ -70,7 +77,7 @@ def stages(split: Draw, seed: int) -> dict[str, Any]:
         soft = with_words(counts, known, soft)
     note("words", soft)
     everything, given = np.concatenate([x, pool]), np.concatenate([known, soft])
-    note("rule", distilled(rule, everything, given).log_probabilities(pool))
+    note("rule", distil(rule, everything, given).log_probabilities(pool))
     for stage, p in by_angles(everything, given, len(x)).items():
         note(stage, p)
     return found | {"alpha": alpha, "power": power, "weight_gaussian": float(weights[0]),

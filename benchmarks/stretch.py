@@ -19,7 +19,7 @@ from multilabel import SETS
 
 from halflabel import TextClassifier
 from halflabel.data.labels import Classes
-from halflabel.model.angles import Balanced
+from halflabel.methods.bdd import BalancedAngles
 from protocol import Draw, Results, draw_any, load
 
 MEASURED = 3000  # texts outside the draw, at most
@@ -54,7 +54,7 @@ def pair(draw: Draw, classes: Classes, weight: float, seed: int) -> dict[str, An
         both, either = (truth & said).sum(axis=0), truth.sum(axis=0) + said.sum(axis=0)
         found[method] = (2 * both / np.maximum(either, 1)).round(4).tolist()
         angles = clf.model_.network.angles
-        if isinstance(angles, Balanced):
+        if isinstance(angles, BalancedAngles):
             found["stretch"] = angles.stretch().numpy().round(3).tolist()
     return found
 

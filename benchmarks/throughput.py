@@ -22,15 +22,15 @@ import numpy as np
 import torch
 
 from halflabel import TextClassifier
+from halflabel.data.corpus import Corpus
 from halflabel.data.sample import sample
-from halflabel.export import export, with_backend
-from halflabel.exported import Exported
-from halflabel.fitted import Fitted
-from halflabel.model.encode import encode, threads_for
-from halflabel.model.encoder import load_encoder, locate
-from halflabel.model.network import bf16_products
-from halflabel.model.schedule import TOKENS, batches, crew, windows
-from halflabel.types import Corpus
+from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
+from halflabel.encoders.encoder import bf16_products
+from halflabel.encoders.inference import encode, threads_for
+from halflabel.encoders.loading import load_encoder, locate
+from halflabel.persistence.model import TrainedModel
+from halflabel.persistence.onnx_export import export, with_backend
+from halflabel.persistence.onnx_model import OnnxModel
 from protocol import Results, draw, load
 
 BATCH_SIZES = (1, 8, 32, 64)  # of which the pipeline gets its best
@@ -59,7 +59,7 @@ def corpora(options: argparse.Namespace) -> list[tuple[str, Corpus, Corpus]]:
     return found
 
 
-def measure(name: str, model: Fitted, texts: list[str], folder: Path, options: argparse.Namespace,
+def measure(name: str, model: TrainedModel, texts: list[str], folder: Path, options: argparse.Namespace,
             results: Results) -> None:
     """Lets the ways take turns; one line for each turn of each way."""
     ways = {key: make(model, folder) for key, make in WAYS.items() if not options.ways or key in options.ways}
@@ -84,7 +84,7 @@ def measure(name: str, model: Fitted, texts: list[str], folder: Path, options: a
                                                        for key, rate in rates.items()}, flush=True)
 
 
-def reference(model: Fitted, texts: list[str]) -> dict[str, np.ndarray]:
+def reference(model: TrainedModel, texts: list[str]) -> dict[str, np.ndarray]:
     """Vectors and labels in fp32: what the others are compared with."""
     h = encode(model.encoder, texts, dtype=torch.float32)
     with torch.inference_mode():
@@ -104,22 +104,22 @@ def agreement(answer: np.ndarray, exact: dict[str, np.ndarray]) -> dict[str, flo
 # The ways. Each gets the model and a folder to write to, and gives a function from texts to vectors or labels.
 
 
-def halflabel_encode(model: Fitted, folder: Path) -> Way:
+def halflabel_encode(model: TrainedModel, folder: Path) -> Way:
     return lambda texts: encode(model.encoder, texts)
 
 
-def halflabel_predict(backend: str) -> Callable[[Fitted, Path], Way]:
-    def make(model: Fitted, folder: Path) -> Way:
+def halflabel_predict(backend: str) -> Callable[[TrainedModel, Path], Way]:
+    def make(model: TrainedModel, folder: Path) -> Way:
         if backend.startswith("onnx"):
             export(model, folder / backend, sample("test").texts[:256], int8=backend == "onnx-int8")
-            exported = Exported(folder / backend)
+            exported = OnnxModel(folder / backend)
             return lambda texts: exported.scores(texts).argmax(axis=1)
         chosen = with_backend(model, backend, [])
         return lambda texts: chosen.scores(texts).argmax(axis=1)
     return make
 
 
-def transformer(model: Fitted) -> Any:
+def transformer(model: TrainedModel) -> Any:
     """Our encoder in sentence-transformers; the length limit is ours."""
     from sentence_transformers import SentenceTransformer
 
@@ -129,13 +129,13 @@ def transformer(model: Fitted) -> Any:
     return theirs
 
 
-def sentence_transformers(model: Fitted, folder: Path) -> Way:
+def sentence_transformers(model: TrainedModel, folder: Path) -> Way:
     """`encode` with its defaults."""
     theirs = transformer(model)
     return lambda texts: theirs.encode(list(texts), show_progress_bar=False)
 
 
-def pipeline(model: Fitted, folder: Path) -> Way:
+def pipeline(model: TrainedModel, folder: Path) -> Way:
     """The text-classification pipeline on the same encoder with its best batch size."""
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
     from transformers import pipeline as make
@@ -161,7 +161,7 @@ def pipeline(model: Fitted, folder: Path) -> Way:
     return way
 
 
-def setfit(model: Fitted, folder: Path) -> Way:
+def setfit(model: TrainedModel, folder: Path) -> Way:
     """`predict` of SetFit with its defaults: sentence-transformers and a logistic head, here fitted to our labels."""
     from setfit import SetFitModel
     from sklearn.linear_model import LogisticRegression
@@ -176,7 +176,7 @@ def setfit(model: Fitted, folder: Path) -> Way:
     return way
 
 
-def plain(model: Fitted, folder: Path) -> Way:
+def plain(model: TrainedModel, folder: Path) -> Way:
     """A loop as in a tutorial: texts as they come, 32 at a time, padded to the longest, fp32."""
     encoder = load_encoder("minilm", model.encoder.max_tokens).eval()
     encoder.load_state_dict(model.encoder.state_dict())
@@ -192,7 +192,7 @@ def plain(model: Fitted, folder: Path) -> Way:
     return way
 
 
-WAYS: dict[str, Callable[[Fitted, Path], Way]] = {
+WAYS: dict[str, Callable[[TrainedModel, Path], Way]] = {
     "halflabel encode": halflabel_encode, "halflabel predict": halflabel_predict("torch"),
     "halflabel predict, compile": halflabel_predict("compile"), "halflabel predict, onnx": halflabel_predict("onnx"),
     "halflabel predict, onnx-int8": halflabel_predict("onnx-int8"), "sentence-transformers": sentence_transformers,
@@ -202,12 +202,12 @@ WAYS: dict[str, Callable[[Fitted, Path], Way]] = {
 # What the machine can do.
 
 
-def sizes(model: Fitted) -> tuple[int, int, int]:
+def sizes(model: TrainedModel) -> tuple[int, int, int]:
     config = model.encoder.body.config
     return config.hidden_size, config.intermediate_size, config.num_hidden_layers
 
 
-def work(model: Fitted, texts: list[str]) -> float:
+def work(model: TrainedModel, texts: list[str]) -> float:
     """Floating-point operations that the texts need, padding not counted: linear layers and attention."""
     width, wide, layers = sizes(model)
     lengths = np.array([len(ids) for ids in model.encoder.tokens(texts)], dtype=np.float64)
@@ -215,13 +215,13 @@ def work(model: Fitted, texts: list[str]) -> float:
     return float(layers * (linear + 4 * width * (lengths**2).sum()))
 
 
-def product_peak(model: Fitted, texts: list[str], seconds: float = 2.0) -> float:
+def product_peak(model: TrainedModel, texts: list[str], seconds: float = 2.0) -> float:
     """Operations per second of the layers' products alone, by as many workers as encoding has."""
     width, wide, _ = sizes(model)
     found = batches(windows(model.encoder.tokens, texts), padding=0, tokens=TOKENS)
     tokens = int(np.median([batch.ids.size for batch in found]))
     dtype = torch.bfloat16 if bf16_products(torch.device("cpu")) else torch.float32
-    workers = crew(torch.get_num_threads(), len(texts))
+    workers = worker_count(torch.get_num_threads(), len(texts))
 
     def labour(_: int) -> float:
         pairs = [(torch.randn(tokens, i, dtype=dtype), torch.randn(o, i, dtype=dtype))

@@ -44,7 +44,7 @@ def write_jsonl(file: Path, rows: Sequence[dict[str, Any]]) -> None:
 
 def runner(capsys: Any, monkeypatch: Any) -> Ran:
     """A function that calls main() with arguments and gives what came of it."""
-    from halflabel.cli import main
+    from halflabel.cli.app import main
 
     def run(*arguments: object, stdin: str | bytes = b"") -> Done:
         data = stdin.encode() if isinstance(stdin, str) else stdin

@@ -40,20 +40,21 @@ def numbers(method: str, plan: str, encoder: str, **settings: Any) -> Numbers:
     """Losses of each step, share of accepted pseudo-labels and final probabilities, all in fp32."""
     from conftest import tiny_texts
     from halflabel import TextClassifier
+    from halflabel.events import Event, StepProgress
     from halflabel.methods import find
 
     texts, topics = tiny_texts(4)
     several = find(method).task == "multi-label"
     labels = [(topic, "long") if i % 3 == 0 else (topic,) for i, topic in enumerate(topics)] if several else topics
     pool, _ = tiny_texts(12, seed=1)
-    lines: list[dict[str, Any]] = []
-    changes = settings if find(method).closed else TWENTY | settings
+    events: list[Event] = []
+    changes = settings if find(method).no_steps else TWENTY | settings
     classifier = TextClassifier(method, encoder, plan, settings=changes or None)
     with mock.patch("torch.cpu.get_capabilities", dict):  # no bf16: the same products on every processor
-        classifier.fit(texts, labels, unlabelled=pool, report=lines.append)
+        classifier.fit(texts, labels, unlabelled=pool, report=events.append)
         probabilities = classifier.predict_proba(pool[:6])
-    steps = [line for line in lines if "steps" in line]
-    return {"loss": [line["loss"] for line in steps], "accepted": [line["accepted"] for line in steps],
+    steps = [event for event in events if isinstance(event, StepProgress)]
+    return {"loss": [event.loss for event in steps], "accepted": [event.accepted for event in steps],
             "probabilities": probabilities.tolist()}
 
 
@@ -72,7 +73,7 @@ def differences(found: Numbers, golden: Numbers) -> dict[str, float]:
 def main() -> None:
     """Writes the file anew."""
     import conftest
-    from halflabel.methods import METHODS
+    from halflabel.methods.registry import METHODS
 
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as place:

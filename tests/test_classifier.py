@@ -12,7 +12,7 @@ from sklearn.base import clone
 
 from conftest import tiny_texts
 from halflabel import BadInput, TextClassifier, load
-from halflabel.types import Corpus
+from halflabel.data.corpus import Corpus
 
 SHORT = {"epochs": 2, "epoch_steps": 5, "warmup": 60}
 

@@ -7,7 +7,7 @@ import json
 import pytest
 from golden import FILE, PLANS, differences, numbered_encoder, numbers
 
-from halflabel.methods import METHODS
+from halflabel.methods.registry import METHODS
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
 TOLERANCE = {"loss": 1e-4, "accepted": 1e-6, "probabilities": 1e-4}

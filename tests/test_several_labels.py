@@ -9,16 +9,17 @@ from scipy import sparse
 
 from conftest import TOPICS, tiny_texts
 from halflabel import BadInput, TextClassifier
-from halflabel.data.indicator import from_matrix
-from halflabel.methods import METHODS, find
-from halflabel.model.experts import Experts
-from halflabel.model.network import Frozen
-from halflabel.model.relation import Related
-from halflabel.model.source import VectorSource
-from halflabel.parts.losses import Asymmetric
-from halflabel.parts.prior import sentences, unlearnable
-from halflabel.train.objective import Draw, Objective, Problem
-from halflabel.types import Partial, Shape
+from halflabel.data.corpus import Partial
+from halflabel.data.labels import from_matrix
+from halflabel.encoders.inputs import VectorInputs
+from halflabel.methods.metaexpert import Experts
+from halflabel.methods.registry import METHODS, find
+from halflabel.methods.sdrl import RelationHead
+from halflabel.nn.label_frequencies import unlearnable, unlearnable_notices
+from halflabel.nn.losses import Asymmetric
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.training.objective import Objective, Problem, StepBatch
+from halflabel.types import Shape
 
 SHORT = {"epochs": 2, "epoch_steps": 10, "warmup": 100, "labelled_batch": 8, "unlabelled_batch": 16}
 NAMES = sorted(TOPICS)
@@ -80,7 +81,7 @@ def test_unknown_entries_are_told_from_no(mark: float, tiny_encoder: str) -> Non
 
 def last_layers(head: torch.nn.Module) -> list[torch.Tensor]:
     """Weights of the labels, (K, D) each, that a loss comes to first."""
-    if isinstance(head, Related):  # its classifiers also hear of a label through what the others have to do with it
+    if isinstance(head, RelationHead):  # its classifiers also hear of a label through what the others have to do with it
         return [head.relation[-1].weight]
     if isinstance(head, Experts):
         return [expert.weight for expert in head.experts]
@@ -91,16 +92,16 @@ def last_layers(head: torch.nn.Module) -> list[torch.Tensor]:
 def test_an_unknown_entry_has_no_part_in_the_loss(method: str) -> None:
     torch.manual_seed(0)
     shape = Shape(labels=4, width=8, labelled=3, unlabelled=0)
-    objective = Objective(Frozen(), find(method)(shape))
+    objective = Objective(PrecomputedVectors(), find(method)(shape))
     y = torch.tensor([[1.0, float("nan"), 0.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0.0, 0.0, 0.0, 0.0]])
-    problem = Problem(VectorSource([torch.randn(3, 8)]), y, 0, task="multi-label")
-    draw = Draw(np.array([0]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
+    problem = Problem(VectorInputs([torch.randn(3, 8)]), y, 0, task="multi-label")
+    draw = StepBatch(np.array([0]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
     objective(problem, draw, 0.0).loss.backward()
     for gradient in (weight.grad for weight in last_layers(objective.network.head)):
         assert gradient[1].abs().sum() == 0 and gradient[0].abs().sum() > 0 and gradient[2].abs().sum() > 0
     without = Problem(problem.source, y.nan_to_num(), 0, task="multi-label")
     assert objective(problem, draw, 0.0).loss < objective(without, draw, 0.0).loss
-    empty = Draw(np.array([2]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
+    empty = StepBatch(np.array([2]), np.empty(0, dtype=np.int64), np.random.default_rng(0))
     assert torch.isfinite(objective(problem, empty, 0.0).loss)
 
 
@@ -151,7 +152,7 @@ def test_labels_that_cannot_be_learnt_are_named_with_the_reason() -> None:
     found = {entry["label"]: entry["why"] for entry in unlearnable(y, "abcde")}
     assert found == {"a": "every labelled text has it", "b": "no labelled text has it",
                      "c": "only one labelled text has it", "d": "no labelled text has it"}
-    assert sentences(unlearnable(y, "abcde"))[0].endswith("no labelled text has it: b, d")
+    assert unlearnable_notices(unlearnable(y, "abcde"))[0].endswith("no labelled text has it: b, d")
 
 
 def test_a_dev_set_keeps_the_best_model(tiny_encoder: str) -> None:
@@ -177,15 +178,14 @@ def test_the_truth_of_the_pool_is_only_measured(tiny_encoder: str) -> None:
 
 
 def test_a_collapsing_run_says_so(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from halflabel.parts.cap import Cap
-    from halflabel.parts.pseudo import Target
+    from halflabel.nn.pseudo_labels import ClassAware, Target
 
-    def all_first(self: Cap, rows: torch.Tensor, ask: object) -> Target:
+    def all_first(self: ClassAware, rows: torch.Tensor, ask: object) -> Target:
         y = torch.zeros(len(rows), 3)
         y[:, 0] = 1.0
         return Target(y, torch.ones(len(rows)))
 
-    monkeypatch.setattr(Cap, "forward", all_first)
+    monkeypatch.setattr(ClassAware, "forward", all_first)
     texts, y = topics(8)
     pool, _ = tiny_texts(20, seed=1)
     clf = quick(tiny_encoder, epochs=4, epoch_steps=60, lambda1=50.0).fit(texts, y, unlabelled=pool)

@@ -1,5 +1,7 @@
 """halflabel: text classification from a handful of labels and a heap of unlabelled texts."""
 
+from __future__ import annotations
+
 from importlib import import_module
 from typing import Any
 
@@ -7,17 +9,17 @@ __version__ = "0.1.0"
 
 # Everything heavy is imported on first use, so that `import halflabel` costs nothing.
 _HOMES = {
-    "BadInput": "halflabel.types",
-    "Corpus": "halflabel.types",
-    "LabelledFolds": "halflabel.data.folds",
+    "BadInput": "halflabel.errors",
+    "Corpus": "halflabel.data.corpus",
+    "LabelledFolds": "halflabel.data.splitting",
     "Plan": "halflabel.types",
     "TextClassifier": "halflabel.classifier",
-    "load": "halflabel.fitted",
+    "load": "halflabel.persistence.model",
     "methods": "halflabel.methods",
     "open_pool": "halflabel.data.pool",
-    "read": "halflabel.data.read",
+    "read": "halflabel.data.readers.read",
     "sample": "halflabel.data.sample",
-    "write": "halflabel.data.write",
+    "write": "halflabel.data.writers",
 }
 
 __all__ = sorted(_HOMES)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -11,22 +11,19 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from halflabel.data.clean import clean, without
-from halflabel.data.indicator import from_matrix, is_matrix, to_matrix
-from halflabel.fitted import Fitted, load
-from halflabel.intake import aligned, as_corpus, as_objects, as_pool, as_texts, pair, traced
-from halflabel.methods import METHODS, find
-from halflabel.outputs import RUN, locked
-from halflabel.plans import adjustable, plan_named
-from halflabel.record import Settings
-from halflabel.sequences import joined
-from halflabel.train.guard import Guard
-from halflabel.training import Trained, learn
-from halflabel.types import BadInput, Corpus, Task, WrongTask
-
-DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
-KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
-WORDS = "words"  # stands where an encoder's name would, for methods that count words
+from halflabel.data.cleaning import clean, without
+from halflabel.data.corpus import Corpus
+from halflabel.data.labels import from_matrix, is_matrix, to_matrix
+from halflabel.data.sequences import concat
+from halflabel.events import Report, silent
+from halflabel.fitting import Trained, fit
+from halflabel.methods.registry import find
+from halflabel.output_folders import RUN, locked
+from halflabel.persistence.model import TrainedModel, load
+from halflabel.settings import WORDS, Settings, choose_settings
+from halflabel.training.collapse import PoolState
+from halflabel.types import Task
+from halflabel.validation import aligned, as_corpus, as_objects, as_pool, as_texts, pair, traced
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -50,7 +47,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, unlabelled: Any = None, *, dev: tuple[Any, Any] | None = None, truth: Any = None,
             views: Any = None, folder: str | Path | None = None, resume: bool = False,
-            report: Callable[[dict[str, Any]], None] = lambda line: None) -> TextClassifier:
+            report: Report = silent) -> TextClassifier:
         """Learns from texts X with labels y; None, NaN or -1 in y, and all of `unlabelled`, have no label.
 
         Texts are a list or anything like it: an array, a Series, a generator; or a frame, of which the column that
@@ -64,49 +61,33 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         columns = from_matrix(y, "y")[1] if is_matrix(y) else None
         given = as_corpus(X, y, "the training texts")
         hidden = pool = as_pool(unlabelled if unlabelled is not None else [], views)
-        everything = joined(given.texts, pool.texts)
+        everything = concat(given.texts, pool.texts)
         labelled, said = clean(given.labelled(), role="labelled")
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         pool = without(pool, labelled)
         development = None if dev is None else as_corpus(*pair(dev, "dev"), "dev")
         kept = None if folder is None else Path(folder)
         with nullcontext() if kept is None else locked(kept, RUN):
-            trained = learn(labelled, pool, self.chosen_settings(labelled.task), dev=development,
-                            truth=aligned(truth, hidden.texts, pool), columns=columns, folder=kept, resume=resume,
-                            report=report)
+            trained = fit(labelled, pool, self.chosen_settings(labelled.task), dev=development,
+                          truth=aligned(truth, hidden.texts, pool), classes=columns, folder=kept, resume=resume,
+                          report=report)
         self._remember(trained, everything, labelled, pool)
-        unused = find(self.method_).words and self.encoder not in (None, WORDS)
+        unused = find(self.method_).bag_of_words and self.encoder not in (None, WORDS)
         ignored = [f"{self.method_} learns on bags of words; the encoder {self.encoder} is not used"] if unused else []
-        self.notices_ = [*said, *more, *ignored, *trained.model.facts["run"]["notices"]]
+        self.notices_ = [*map(str, [*said, *more]), *ignored, *trained.model.facts["run"]["notices"]]
         return self
 
     def chosen_settings(self, task: Task) -> Settings:
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
-        method = find(self.method or DEFAULT_METHODS[task])
-        if task == "multi-label" and method.twin:
-            method = find(method.twin)
-        if method.task != task:
-            fitting = ", ".join(sorted(other.name for other in METHODS.values() if other.task == task))
-            raise WrongTask(f"the labels are {KINDS[task]}, but the method {method.name} is for {KINDS[method.task]}; "
-                            f"choose one of {fitting}.")
-        changes = dict(self.settings or {})
-        known = [*method.defaults, *([] if method.closed else adjustable())]
-        if unknown := [key for key in changes if key not in known]:
-            raise BadInput(f"'{unknown[0]}' is no setting of {method.name}; it has {', '.join(known)}.")
-        hyper = {key: changes.pop(key) for key in list(changes) if key in method.defaults}
-        method.check(hyper)
-        if self.minutes is not None:
-            changes["minutes"] = self.minutes
-        plan = method.fitted_plan(plan_named(self.plan, **{**method.plans.get(self.plan, {}), **changes}))
-        encoder = WORDS if method.words else self.encoder or plan.encoder
-        return Settings(method.name, plan, encoder, int(self.random_state), hyper)
+        return choose_settings(task, method=self.method, encoder=self.encoder, plan=self.plan, minutes=self.minutes,
+                               changes=self.settings, seed=int(self.random_state))
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
-        self.termination_condition_ = trained.outcome.why
+        self.termination_condition_ = trained.outcome.reason
         classes = trained.model.classes
-        guard = trained.outcome.guard if len(pool) else Guard(len(classes.names), 0, trained.model.task)
+        guard = trained.outcome.pool if len(pool) else PoolState(len(classes.names), 0, trained.model.task)
         taken = np.flatnonzero(guard.since.numpy() >= 0)
         found, steps = as_objects(classes.names_of(guard.label.numpy()[taken])), guard.since.numpy()[taken]
         rows = taken if trained.rows is None else np.asarray(trained.rows)[taken]
@@ -122,7 +103,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """The step at which each training text was first pseudo-labelled, (N,)."""
         return self._audit.steps
 
-    def _adopt(self, model: Fitted) -> None:
+    def _adopt(self, model: TrainedModel) -> None:
         names = model.classes.names
         self.model_, self.method_ = model, model.method
         self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
@@ -177,7 +158,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     @property
-    def _model(self) -> Fitted:
+    def _model(self) -> TrainedModel:
         check_is_fitted(self, "model_")
         return self.model_
 

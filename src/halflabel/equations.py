@@ -1,18 +1,21 @@
 """The paper on one page: Section III as pure functions of tensors, in the paper's order.
 
 Shapes: N texts, K labels, D features. Targets `y` are (N, K) floats: one-hot, multi-hot or soft.
-Eqs. 4, 5, 11, 14 and 15 only average and add what is here; the recipes and the training loop do that.
+Training executes these functions: a change here changes every run. Bounds that the paper does not have are arguments
+whose defaults are its own: none. Eqs. 4, 5, 11, 14 and 15 only average and add what is here, in `training/objective.py`.
 Work in float32 or wider: in half precision 1 - EPS is 1, where the slope of arccos is infinite.
 """
 
 from __future__ import annotations
+
+import math
 
 import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax, normalize
 
 # Cosines stop this short of +-1, so that arccos has a slope of at most 725. Angles below sqrt(2 EPS) rad look
-# alike from then on, which makes variances below EPS rad^2 noise: the same number is their floor.
+# alike from then on, which makes variances below EPS rad^2 noise.
 EPS = 1e-6
 
 
@@ -30,7 +33,7 @@ def cosines(f: Tensor, w: Tensor) -> Tensor:
 
 
 def am_loss(cos: Tensor, y: Tensor, s: float, m: float) -> Tensor:
-    """Eq. 1: additive-margin loss of cosines (N, K), one value per text (N,).
+    """Eq. 1: additive-margin loss of cosines (N, K), one value per text (N,). On balanced cosines it is Eq. 3.
 
     Read literally for any y: label k gives up the margin y_k m and weighs y_k; a text without labels costs 0.
     """
@@ -38,27 +41,34 @@ def am_loss(cos: Tensor, y: Tensor, s: float, m: float) -> Tensor:
     return -(y * log_softmax(s * (cos - m * y), dim=1)).sum(1)
 
 
-def slopes(var: Tensor) -> Tensor:
-    """a_k of Eq. 2: how much the angles of each label stretch, (K,) from variances (K,)."""
-    var = var.clamp_min(EPS)
-    return (var.mean() / var).sqrt()
+def slopes(var: Tensor, *, floor: float = 0.0, limit: float = math.inf, seen: Tensor | None = None) -> Tensor:
+    """a_k of Eq. 2: how much the angles of each label stretch, (K,) from variances (K,).
+
+    The paper has no bounds. With `floor` no variance counts as less, with `limit` a_k stays within [1/limit, limit],
+    and with `seen` (K,) the other labels are left out of the mean and keep their angles.
+    """
+    var = var.clamp_min(floor)
+    mean = var.mean() if seen is None or not bool(seen.any()) else var[seen].mean()
+    a = (mean / var).sqrt().clamp(1 / limit, limit)
+    return a if seen is None else a.where(seen, torch.ones_like(a))
 
 
-def psi(theta: Tensor, mu: Tensor, var: Tensor) -> Tensor:
-    """Eq. 2: angles (N, K) made to spread alike around the means mu (K,); may leave [0, pi], as written."""
-    a = slopes(var)
-    return a * theta + (1 - a) * mu
+def psi(theta: Tensor, mu: Tensor, a: Tensor, *, leak: float | None = None) -> Tensor:
+    """Eq. 2: angles (N, K) that spread alike around the means mu (K,), stretched by a (K,).
+
+    As written, psi may leave [0, pi]. With `leak` its value is clamped there, with that slope outside.
+    """
+    stretched = a * theta + (1 - a) * mu
+    if leak is None:
+        return stretched
+    inside = stretched.clamp(0, math.pi)
+    outside = leak * (stretched - inside)
+    return inside + outside - outside.detach()
 
 
-def balanced(cos: Tensor, mu: Tensor, var: Tensor) -> Tensor:
+def balanced(cos: Tensor, mu: Tensor, a: Tensor, *, leak: float | None = None) -> Tensor:
     """cos(psi_k(theta_ik)) of Eq. 3, (N, K); where a_k is 1 the cosine passes untouched."""
-    untouched = (slopes(var) - 1).abs() <= 1e-6
-    return torch.where(untouched, cos, psi(angles(cos), mu, var).cos())
-
-
-def bdd_loss(cos: Tensor, y: Tensor, mu: Tensor, var: Tensor, s: float, m: float) -> Tensor:
-    """Eq. 3: the loss of Eq. 1 on balanced angles, one value per text (N,)."""
-    return am_loss(balanced(cos, mu, var), y, s, m)
+    return torch.where((a - 1).abs() <= 1e-6, cos, psi(angles(cos), mu, a, leak=leak).cos())
 
 
 def probabilities(scores: Tensor) -> Tensor:
@@ -118,23 +128,12 @@ def cap_counts(prior: Tensor, n: int) -> Tensor:
     return (prior * n + 0.5).floor().long()
 
 
-def cap_thresholds(p: Tensor, prior: Tensor) -> Tensor:
-    """gamma_k of Eq. 12: the n_k-th largest of each column of p (N, K), (K,); +inf where n_k = 0."""
-    counts = cap_counts(prior, len(p))
-    ladder = p.topk(int(counts.max()), dim=0).values
-    ladder = torch.cat([p.new_full((1, p.shape[1]), torch.inf), ladder])  # rung 0 is out of reach
-    return ladder.gather(0, counts[None])[0]
+def cap_labels(p: Tensor, counts: Tensor) -> Tensor:
+    """Eq. 12: 1 for the counts[k] texts with the largest p (N, K) of each label, else 0, (N, K).
 
-
-def cap_labels(p: Tensor, thresholds: Tensor | None = None, *, counts: Tensor | None = None) -> Tensor:
-    """Eq. 12: 1 where p (N, K) reaches its label's threshold (K,), else 0, (N, K).
-
-    Ties at a threshold give a label more than its share. With `counts` (K,) the thresholds are not consulted:
-    exactly counts[k] texts become positive, those with the largest p and, among equals, the lowest index.
+    gamma_k is the smallest p among them. Of equal ones the lowest index comes first, so that a label never goes to
+    more texts than its share.
     """
-    if counts is None:
-        assert thresholds is not None, "thresholds or counts"
-        return (p >= thresholds).to(p.dtype)
     order = p.sort(dim=0, descending=True, stable=True).indices
     places = torch.arange(len(p), device=p.device)[:, None]
     return torch.zeros_like(p).scatter(0, order, (places < counts).to(p.dtype))

@@ -7,11 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.model.encode import SMALL, encode
-from halflabel.model.encoder import Encoder
-from halflabel.train.pace import within_passes
-from halflabel.training import BOUND
-from halflabel.types import Corpus, Plan
+from halflabel.data.corpus import Corpus
+from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.inference import SMALL, encode
+from halflabel.fitting import POOL_LIMIT
+from halflabel.training.time_budget import within_passes
+from halflabel.types import Plan
 
 TRIAL = 64  # texts that are encoded
 BACKWARD = 3.0  # a step with gradients, in forward passes
@@ -36,7 +37,7 @@ def estimate(encoder: Encoder, plan: Plan, labelled: Corpus, pool: Corpus, *,
     began = time.perf_counter()
     encode(encoder, texts)
     per_text = (time.perf_counter() - began) / max(1, len(texts))
-    part = min(len(pool), BOUND) if bounded else len(pool)
+    part = min(len(pool), POOL_LIMIT) if bounded else len(pool)
     once = per_text * (len(labelled) + part)
     plan = within_passes(plan, part)
     steps = 0.0

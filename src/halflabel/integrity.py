@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from halflabel.disk import write_text
-from halflabel.types import BadInput
+from halflabel.atomic import write_text
+from halflabel.errors import BadInput
 
 CHECKSUMS = "checksums.json"
 PARTS = ("config.json", "decision.json", "encoder/**/*", "encoder.safetensors", "model.safetensors",  # a trained model

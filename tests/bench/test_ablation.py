@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from halflabel.bench.ablation import resolve, without_pool
-from halflabel.methods import find
-from halflabel.model.angles import Balanced, Unbalanced
-from halflabel.parts.penalty import Entropy
-from halflabel.types import BadInput, Shape
+from halflabel.errors import BadInput
+from halflabel.methods.bdd import BalancedAngles, Entropy
+from halflabel.methods.registry import find
+from halflabel.nn.network import Angles
+from halflabel.types import Shape
 
 SHAPE = Shape(labels=4, width=16, labelled=8, unlabelled=20)
 
@@ -31,10 +32,10 @@ def test_a_name_stands_for_a_method_and_changes(method: str, name: str, changes:
 
 def test_what_is_resolved_lacks_the_part() -> None:
     bare = find(resolve("bdd-f -bdd").method)(SHAPE)
-    assert isinstance(bare.angles, Unbalanced) and isinstance(bare.penalty, Entropy)
+    assert isinstance(bare.angles, Angles) and isinstance(bare.penalty, Entropy)
     name, changes = resolve("bdd-f -regularization")
     loose = find(name)(SHAPE, **changes)
-    assert isinstance(loose.angles, Balanced) and loose.penalty.lambda2 == 0.0
+    assert isinstance(loose.angles, BalancedAngles) and loose.penalty.lambda2 == 0.0
 
 
 def test_two_ablations_have_no_pool() -> None:

@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from halflabel.bench.corpora import SOURCES, load
+from halflabel.bench.corpora import load
 from halflabel.bench.corpora.parts import PUBLIC, Parts, compared
+from halflabel.bench.corpora.sources import SOURCES
 from halflabel.bench.corpora.store import Kept
 from halflabel.bench.paper import TASKS
-from halflabel.sequences import Lying
-from halflabel.types import BadInput, Corpus
+from halflabel.data.corpus import Corpus
+from halflabel.data.sequences import LazySequence
+from halflabel.errors import BadInput
 
 AG = '"3","Oil (Agency)","Agency - Oil fell\\to a\\new low, ""again""."\n"4","Bees","They count."\n'
 YELP = '"5","dr. said \\""fine\\"".\\n\\nWe agreed."\n"1","bad, bad"\n'
@@ -92,7 +94,7 @@ class TestClassCsv:
 
     def test_texts_lie_on_disk_and_draws_in_memory(self, tmp_path: Path) -> None:
         parts = load("yelp", tables(tmp_path, YELP, YELP))
-        assert isinstance(parts.train.texts, Kept) and isinstance(parts.test.texts, Lying)
+        assert isinstance(parts.train.texts, Kept) and isinstance(parts.test.texts, LazySequence)
         assert parts.train.take([1]).texts == ["bad, bad"] and parts.train.texts[-1] == "bad, bad"
         assert parts.train.texts[:1] == list(parts.train.texts)[:1] and len(parts.train.texts) == 2
 
@@ -175,7 +177,7 @@ class TestRcv1:
         assert parts.train.labels == [("E11", "ECAT"), ("M11",)]
         assert list(parts.test.texts) == [f"word{i} next" for i in range(4)]
         assert parts.test.labels == [("ECAT", "M11"), ("GCAT",), ("E11",), ("E11",)]
-        assert isinstance(parts.test.texts, Lying) and isinstance(parts.train.texts, Kept)
+        assert isinstance(parts.test.texts, LazySequence) and isinstance(parts.train.texts, Kept)
 
     def test_packed_files_give_the_same(self, tmp_path: Path) -> None:
         plain, packed = rcv1(tmp_path / "plain"), rcv1(tmp_path / "packed" / "rcv1")
@@ -242,8 +244,8 @@ def test_files_with_a_header_of_the_users_are_read_as_such(tmp_path: Path) -> No
 
 
 def test_the_cache_command_knows_the_store(tmp_path: Path) -> None:
-    from halflabel.commands.cache import KINDS
-    from halflabel.disk import cache_folder
+    from halflabel.atomic import cache_folder
+    from halflabel.cli.cache import KINDS
 
     load("yelp", tables(tmp_path / "yelp", YELP, YELP + YELP))
     assert len(list((cache_folder() / "corpora").glob("*/texts.arrow"))) == 2 and "corpora" in KINDS

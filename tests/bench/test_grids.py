@@ -13,7 +13,7 @@ import pytest
 from halflabel.bench.check import check
 from halflabel.bench.grids import Grid, expanded, figure_runs, quick, read_grid
 from halflabel.bench.sets import drawn, parts_of
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 from made import RUN
 
 

@@ -26,8 +26,8 @@ from halflabel.bench.paper import (
     table_runs,
 )
 from halflabel.bench.ranks import average_ranks
-from halflabel.methods import METHODS as REGISTRY
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
+from halflabel.methods.registry import METHODS as REGISTRY
 
 RANKED = range(2, 8)
 WARMED_UP = ("bdd-ml", "am-ml", "cap", "metaexpert-ml")

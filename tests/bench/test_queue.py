@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from halflabel.bench.queue import Queue, claimed, entry
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 from made import RUN, result
 
 RUNS = [replace(RUN, seed=seed) for seed in range(3)]

@@ -15,7 +15,7 @@ from halflabel.bench.queue import Queue
 from halflabel.bench.report import document, write_report
 from halflabel.bench.results import Results, Row, load
 from halflabel.bench.runs import Run
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 from made import RUN, result
 
 EMPTY = ("meta", "br", "rect", "circle", "line", "path", "polygon", "link", "img")

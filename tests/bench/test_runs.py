@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from halflabel.bench.runs import Run
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 RUN = Run("sample", "bdd-f", "frozen", 10, True, 800, 0, "none", (("m", 0.3), ("s", 20.0)))
 

@@ -10,9 +10,9 @@ import torch
 
 from conftest import tiny_texts
 from halflabel import BadInput, TextClassifier
-from halflabel.methods import METHODS, find
-from halflabel.train import loop
-from halflabel.train.checkpoint import Keeper
+from halflabel.methods.registry import METHODS, find
+from halflabel.training import loop
+from halflabel.training.checkpoint import FolderStore
 
 NAMES = {task: sorted(name for name, method in METHODS.items() if method.task == task)
          for task in ("multi-class", "multi-label")}
@@ -115,8 +115,8 @@ class TestContract:
         whole = classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool, folder=tmp_path / "whole")
         monkeypatch.setattr(loop, "CHECKPOINT_SECONDS", 0.0)
         if find(method).closed:  # no steps: it dies when all is fitted and the model is about to be written
-            monkeypatch.setattr(Keeper, "model", dying)
-        monkeypatch.setattr(Keeper, "checkpoint", dying_after(Keeper.checkpoint, steps=11))
+            monkeypatch.setattr(FolderStore, "model", dying)
+        monkeypatch.setattr(FolderStore, "checkpoint", dying_after(FolderStore.checkpoint, steps=11))
         with pytest.raises(Killed):
             classifier(method, plan, tiny_encoder).fit(texts, labels, unlabelled=pool, folder=tmp_path / "killed")
         monkeypatch.undo()
@@ -159,12 +159,12 @@ class Killed(Exception):
     """Stands for SIGKILL at a given step."""
 
 
-def dying(self: Keeper, tensors: dict) -> None:
+def dying(self: FolderStore, tensors: dict) -> None:
     raise Killed
 
 
 def dying_after(checkpoint, steps: int):
-    def dying(self: Keeper, step: int, tensors: dict, notes: dict) -> None:
+    def dying(self: FolderStore, step: int, tensors: dict, notes: dict) -> None:
         checkpoint(self, step, tensors, notes)
         if step >= steps:
             raise Killed

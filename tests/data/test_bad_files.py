@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from bad_cases import CASES
 from cli_runner import runner
-from halflabel.data.files import File
-from halflabel.data.read import read
-from halflabel.types import BadInput
+from halflabel.data.readers.files import File
+from halflabel.data.readers.read import read
+from halflabel.errors import BadInput
 
 
 @pytest.mark.parametrize(("name", "content", "said"), CASES, ids=[case[0] for case in CASES])

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from halflabel.data.cells import label_cells, text_cells
-from halflabel.types import BadInput
+from halflabel.data.readers.cells import label_cells, text_cells
+from halflabel.errors import BadInput
 
 
 def untyped(cells: list[str], column: str = "label") -> list:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halflabel.data.labels import Classes, label_of, unlabelled
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 
 class NAType:

@@ -15,13 +15,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halflabel.columns import Texts, rows_holding
-from halflabel.data import files
-from halflabel.data.clean import clean, without
+from halflabel.data.cleaning import clean, without
+from halflabel.data.columns import TextColumn, rows_holding
+from halflabel.data.corpus import Corpus
 from halflabel.data.pool import Seen, open_pool
-from halflabel.data.read import read
-from halflabel.sequences import Chosen, Joined, Views, ahead, chosen, columns_of, joined, mapped
-from halflabel.types import BadInput, Corpus
+from halflabel.data.readers import files
+from halflabel.data.readers.read import read
+from halflabel.data.sequences import Concat, Subset, Zipped, columns_of, concat, map_parts, prefetch, subset
+from halflabel.errors import BadInput
 from written import SETTINGS, TEXTS, write
 
 
@@ -43,7 +44,7 @@ def test_a_pool_is_what_reading_and_cleaning_give(suffix: str, texts: list[str])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.csv", "a.parquet", "a.arrow", "a.jsonl.gz", "a.csv.zst"])
 def test_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, name: str) -> None:
     monkeypatch.setattr(files, "BLOCK", block)
-    monkeypatch.setattr("halflabel.data.files.line_blocks.__defaults__", (block,))
+    monkeypatch.setattr("halflabel.data.readers.files.line_blocks.__defaults__", (block,))
     texts = [f"text number {i} é" for i in range(200)]
     data = {"txt": "\n".join(texts), "csv": "text\n" + "\n".join(texts),
             "jsonl": "".join(json.dumps({"text": text}) + "\n" for text in texts)}
@@ -120,26 +121,26 @@ def test_globs_corpora_and_several_files_make_one_pool(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def texts(tmp_path: Path) -> Texts:
+def texts(tmp_path: Path) -> TextColumn:
     (tmp_path / "pool.txt").write_text("\n".join(f"text {i}" for i in range(100)))
     found = open_pool([tmp_path / "pool.txt"])[0].texts
-    assert isinstance(found, Texts)
+    assert isinstance(found, TextColumn)
     return found
 
 
-def test_rows_slices_and_what_is_not_there(texts: Texts) -> None:
+def test_rows_slices_and_what_is_not_there(texts: TextColumn) -> None:
     assert (texts[3], texts[-1], texts[np.int64(5)]) == ("text 3", "text 99", "text 5")
     assert texts[98:] == ["text 98", "text 99"]
     with pytest.raises(IndexError):
         texts[100]
 
 
-def test_rows_without_a_way_to_read_at_a_place(texts: Texts, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_without_a_way_to_read_at_a_place(texts: TextColumn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pread")
     assert [texts[i] for i in (99, 0, 42)] == ["text 99", "text 0", "text 42"]
 
 
-def test_a_store_that_was_cleared_in_use_says_so(texts: Texts) -> None:
+def test_a_store_that_was_cleared_in_use_says_so(texts: TextColumn) -> None:
     texts.files[0].unlink()
     with pytest.raises(BadInput, match="run again"):
         texts[3]
@@ -168,33 +169,33 @@ def test_a_store_that_is_open_holds_nothing_of_each_text(tmp_path: Path) -> None
     (tmp_path / "pool.txt").write_text("\n".join(map(str, range(100_000))))
     file = open_pool([tmp_path / "pool.txt"])[0].texts.files[0]  # type: ignore[attr-defined]
     tracemalloc.start()
-    found = Texts(file, "again")
+    found = TextColumn(file, "again")
     held = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert found[99_999] == "99999" and held < 50_000
 
 
-def test_sequences_stay_where_they_lie(texts: Texts) -> None:
-    some = chosen(texts, [5, 7, 9])
-    assert isinstance(some, Chosen) and list(chosen(some, [2, 0])) == ["text 9", "text 5"]
-    both = joined(["a", "b"], texts)
-    assert isinstance(both, Joined) and (both[1], both[2], len(both)) == ("b", "text 0", 102)
-    assert list(chosen(both, [0, 2, 101])) == ["a", "text 0", "text 99"]
-    assert list(chosen(both, [101, 0])) == ["text 99", "a"]
-    assert joined(["a"], ["b"]) == ["a", "b"] and joined([], texts) is texts
-    lengths = mapped(both, lambda part: [len(text) for text in part])
+def test_sequences_stay_where_they_lie(texts: TextColumn) -> None:
+    some = subset(texts, [5, 7, 9])
+    assert isinstance(some, Subset) and list(subset(some, [2, 0])) == ["text 9", "text 5"]
+    both = concat(["a", "b"], texts)
+    assert isinstance(both, Concat) and (both[1], both[2], len(both)) == ("b", "text 0", 102)
+    assert list(subset(both, [0, 2, 101])) == ["a", "text 0", "text 99"]
+    assert list(subset(both, [101, 0])) == ["text 99", "a"]
+    assert concat(["a"], ["b"]) == ["a", "b"] and concat([], texts) is texts
+    lengths = map_parts(both, lambda part: [len(text) for text in part])
     assert list(lengths)[:3] == [1, 1, 6]
-    assert list(Views([["a", "b"], ["c", "d"]])) == [("a", "c"), ("b", "d")]
+    assert list(Zipped([["a", "b"], ["c", "d"]])) == [("a", "c"), ("b", "d")]
 
 
-def test_rows_holding_texts(texts: Texts) -> None:
+def test_rows_holding_texts(texts: TextColumn) -> None:
     wanted = {"text 5", "b", "nowhere"}
     assert rows_holding(texts, wanted).tolist() == [5]
-    assert rows_holding(joined(["a", "b"], texts), wanted).tolist() == [1, 7]
-    assert rows_holding(chosen(texts, [9, 5]), wanted).tolist() == [1]
+    assert rows_holding(concat(["a", "b"], texts), wanted).tolist() == [1, 7]
+    assert rows_holding(subset(texts, [9, 5]), wanted).tolist() == [1]
 
 
-def test_stored_and_other_texts_are_cleaned_together(texts: Texts) -> None:
+def test_stored_and_other_texts_are_cleaned_together(texts: TextColumn) -> None:
     pool = Corpus(["text 3", " ", "new", "new"], [None] * 4) + Corpus(texts, [None] * 100)
     kept, _ = clean(pool, role="unlabelled")
     assert list(kept.texts) == ["text 3", "new", *(f"text {i}" for i in range(100) if i != 3)]
@@ -208,16 +209,16 @@ def test_reading_ahead_gives_everything_and_errors_too() -> None:
 
     found: list[int] = []
     with pytest.raises(BadInput, match="enough"):
-        found.extend(ahead(numbers()))
+        found.extend(prefetch(numbers()))
     assert found == list(range(10))
-    assert next(ahead(iter(range(10**6)))) == 0
+    assert next(prefetch(iter(range(10**6)))) == 0
 
 
-def test_a_damaged_store_is_named_with_its_remedy(texts: Texts) -> None:
+def test_a_damaged_store_is_named_with_its_remedy(texts: TextColumn) -> None:
     file = texts.files[0]
     file.write_bytes(file.read_bytes()[:-20])
     with pytest.raises(BadInput, match="halflabel cache --clear"):
-        Texts(file, "again")
+        TextColumn(file, "again")
 
 
 @given(st.lists(st.lists(st.integers(-100, 100))))

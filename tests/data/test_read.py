@@ -14,9 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halflabel.data.clean import clean
-from halflabel.data.read import read
-from halflabel.types import BadInput, Corpus
+from halflabel.data.cleaning import clean
+from halflabel.data.corpus import Corpus
+from halflabel.data.readers.read import read
+from halflabel.errors import BadInput
 from written import NAMES, SETTINGS, TEXTS, write
 
 

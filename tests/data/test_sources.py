@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halflabel.data.export import doccano, label_studio, prodigy
-from halflabel.data.read import read
-from halflabel.types import BadInput
+from halflabel.data.readers.read import read
+from halflabel.data.writers import doccano, label_studio, prodigy
+from halflabel.errors import BadInput
 from written import NAMES, SETTINGS, TEXTS
 
 
@@ -192,9 +192,9 @@ def test_arrow_streams_of_any_kind_of_text(tmp_path: Path, value: pa.Array) -> N
 
 
 def test_a_cell_of_ten_megabytes_in_every_format(tmp_path: Path) -> None:
+    from halflabel.data.corpus import Corpus
     from halflabel.data.pool import open_pool
-    from halflabel.data.write import write
-    from halflabel.types import Corpus
+    from halflabel.data.writers import write
 
     long = "x " * 5_000_000
     for name in ("a.csv", "a.jsonl", "a.parquet"):

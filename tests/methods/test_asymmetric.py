@@ -7,19 +7,21 @@ import pytest
 import torch
 
 from halflabel import TextClassifier
-from halflabel.commands.texts import Texts
-from halflabel.commands.train import check_wants_views
+from halflabel.cli.inputs import TrainingTexts
+from halflabel.cli.train import check_wants_views
+from halflabel.data.corpus import Corpus
+from halflabel.encoders.inputs import VectorInputs
 from halflabel.equations import cap_counts, cap_labels
-from halflabel.methods import find
-from halflabel.model.network import Frozen
-from halflabel.model.source import VectorSource
-from halflabel.parts.cap import Cap
-from halflabel.parts.losses import Asymmetric, binary_cross_entropy
+from halflabel.errors import BadInput
+from halflabel.methods.registry import find
+from halflabel.nn.losses import Asymmetric, binary_cross_entropy
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.nn.pseudo_labels import ClassAware
 from halflabel.plans import plan_named
-from halflabel.train.checkpoint import Memory
-from halflabel.train.objective import Draw, Objective, Problem
-from halflabel.train.run import Run
-from halflabel.types import BadInput, Corpus, Shape
+from halflabel.training.checkpoint import NoStore
+from halflabel.training.loop import Trainer
+from halflabel.training.objective import Objective, Problem, StepBatch
+from halflabel.types import Shape
 
 SHAPE = Shape(labels=4, width=6, labelled=10, unlabelled=21)
 Y = torch.tensor([[1.0, 0, 0, 0], [1, 1, 0, 0], [0, 1, 0, 0], [1, 0, 1, 0], [0, 0, 0, 0]]).repeat(2, 1)
@@ -27,12 +29,12 @@ LOGITS = torch.tensor([[2.0, -1.0, 0.3, -4.0], [-0.5, 3.0, -2.0, 0.0]])
 TRUTH = torch.tensor([[1.0, 0.0, 0.0, 0.0], [1.0, 1.0, 0.0, 1.0]])
 
 
-def made(name: str = "cap", **settings: object) -> Run:
+def made(name: str = "cap", **settings: object) -> Trainer:
     torch.manual_seed(0)
-    objective = Objective(Frozen(), find(name)(SHAPE, **settings))
+    objective = Objective(PrecomputedVectors(), find(name)(SHAPE, **settings))
     objective.pseudo.meet(Y)
-    problem = Problem(VectorSource([torch.randn(31, 6)]), Y, 21, task="multi-label")
-    return Run(objective, problem, plan_named("frozen", warmup=2, epoch_steps=3), 0)
+    problem = Problem(VectorInputs([torch.randn(31, 6)]), Y, 21, task="multi-label")
+    return Trainer(objective, problem, plan_named("frozen", warmup=2, epoch_steps=3), 0)
 
 
 def slope(loss: Asymmetric, logits: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -106,7 +108,7 @@ def test_far_logits_stay_finite(powers: tuple[float, float]) -> None:
 def test_cap_gives_every_label_exactly_its_share_of_the_pool() -> None:
     run = made()
     run.step = 2
-    run.begin_epoch(Memory(), lambda line: None, None)
+    run.begin_epoch(NoStore(), lambda line: None, None)
     wanted = [13, 8, 4, 0]  # 0.6, 0.4, 0.2 and 0 of 21
     assert run.objective.pseudo.table.sum(dim=0).tolist() == wanted == cap_counts(Y.mean(dim=0), 21).tolist()
 
@@ -122,7 +124,7 @@ def test_cap_is_taught_by_the_averaged_weights() -> None:
         with run.average.applied(network):
             teacher = cap_labels(network.classify(x).scores, counts=cap_counts(Y.mean(dim=0), 21))
     run.step = 5  # at the start of the second epoch: at that of the first the average begins anew
-    run.begin_epoch(Memory(), lambda line: None, None)
+    run.begin_epoch(NoStore(), lambda line: None, None)
     table = run.objective.pseudo.table.float()
     assert torch.equal(table, teacher) and not torch.equal(table, now)
 
@@ -131,7 +133,7 @@ def test_cap_is_the_asymmetric_loss_on_labels_and_pseudo_labels() -> None:
     run = made(lambda1=0.5)
     objective, rows = run.objective.eval(), torch.arange(21)
     objective.pseudo.refresh(rows, torch.rand(21, 4), torch.empty(0), Y)
-    done = objective(run.problem, Draw(np.arange(10), np.arange(21), np.random.default_rng(0)), 0.5)
+    done = objective(run.problem, StepBatch(np.arange(10), np.arange(21), np.random.default_rng(0)), 0.5)
     scores = objective.outputs(run.problem, np.arange(31)).scores
     loss = Asymmetric(4.0, 0.0, 0.05)
     pool = loss(scores[10:], objective.pseudo.table.float()).mean()
@@ -140,7 +142,7 @@ def test_cap_is_the_asymmetric_loss_on_labels_and_pseudo_labels() -> None:
 
 
 def test_only_the_surest_count_where_asked_and_the_others_are_left_open() -> None:
-    labeller = Cap(SHAPE, positives=0.5, negatives=0.75)
+    labeller = ClassAware(SHAPE, positives=0.5, negatives=0.75)
     labeller.meet(torch.tensor([[1.0, 0.0, 0.0, 1.0], [0.0, 0.0, 1.0, 1.0]]))
     p = torch.linspace(1.0, 0.0, 20)[:, None].expand(20, 4)
     target = labeller.label(p)
@@ -157,7 +159,7 @@ def test_what_is_left_open_has_no_part_in_the_loss() -> None:
     run = made(positives=0.0, negatives=0.0)
     objective = run.objective.eval()
     objective.pseudo.refresh(torch.arange(21), torch.rand(21, 4), torch.empty(0), Y)
-    done = objective(run.problem, Draw(np.arange(10), np.arange(21), np.random.default_rng(0)), 1.0)
+    done = objective(run.problem, StepBatch(np.arange(10), np.arange(21), np.random.default_rng(0)), 1.0)
     assert done.unlabelled == 0.0 and done.target is not None and not done.target.kept.any()
     run.guard.record(np.arange(21), done.target, 3)
     assert (run.guard.since == -1).all()
@@ -165,7 +167,7 @@ def test_what_is_left_open_has_no_part_in_the_loss() -> None:
 
 def test_strong_views_are_asked_for() -> None:
     assert not find("cap")(SHAPE).strong_views and find("cap")(SHAPE, views="strong").strong_views
-    texts = Texts(Corpus([], []), Corpus(["a"], [None]), None, None, [])
+    texts = TrainingTexts(Corpus([], []), Corpus(["a"], [None]), None, None, [])
     with pytest.raises(BadInput, match="cap uses no strong views; set views=strong, or leave out --views"):
         check_wants_views(TextClassifier("cap", plan="frozen").chosen_settings("multi-label"), texts)
     strong = TextClassifier("cap", plan="frozen", settings={"views": "strong"}).chosen_settings("multi-label")

@@ -23,7 +23,7 @@ def fitted(encoder: str, plan: str, labels: list[str], pool: list[str]) -> TextC
 @pytest.mark.parametrize("plan", ["frozen", "laptop"])
 def test_labels_that_are_not_in_the_pool_decide_alone(tiny_encoder: str, plan: str,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.parts.start.words_help", lambda *of: False)
+    monkeypatch.setattr("halflabel.methods.closed_form.words_help", lambda *of: False)
     both, alone = (fitted(tiny_encoder, plan, MEANINGLESS, pool) for pool in (POOL, []))
     assert both.notices_ == [UNHEARD[False]] and not alone.notices_
     assert np.array_equal(both.predict(TEST), alone.predict(TEST))
@@ -31,7 +31,7 @@ def test_labels_that_are_not_in_the_pool_decide_alone(tiny_encoder: str, plan: s
 
 
 def test_words_may_be_heard_where_groups_are_not(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.parts.start.words_help", lambda *of: True)
+    monkeypatch.setattr("halflabel.methods.closed_form.words_help", lambda *of: True)
     clf = fitted(tiny_encoder, "laptop", MEANINGLESS, POOL)
     assert clf.notices_[0] == UNHEARD[True] and (clf.labeled_iter_[len(TEXTS) :] >= 0).any()
 

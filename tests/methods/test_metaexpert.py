@@ -7,16 +7,14 @@ import pytest
 import torch
 
 from halflabel.classifier import TextClassifier
-from halflabel.methods import find
-from halflabel.methods.metaexpert import Fusion
-from halflabel.model.encoder import load_encoder
-from halflabel.model.experts import DEPTHS, Experts
-from halflabel.model.network import Frozen
-from halflabel.model.source import VectorSource, padded
-from halflabel.parts.groups import assigned, effective, groups, log_odds, log_prior
-from halflabel.parts.losses import Asymmetric, cross_entropy
-from halflabel.parts.pseudo import Target
-from halflabel.train.objective import Draw, Given, Objective, Problem
+from halflabel.encoders.inputs import VectorInputs, padded
+from halflabel.encoders.loading import load_encoder
+from halflabel.methods.metaexpert import DEPTHS, Experts, Fusion, assigned, effective, groups, log_odds, log_prior
+from halflabel.methods.registry import find
+from halflabel.nn.losses import Asymmetric, cross_entropy
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.nn.pseudo_labels import Target
+from halflabel.training.objective import Objective, Problem, StartInputs, StepBatch
 from halflabel.types import Shape
 
 SHAPE = Shape(labels=4, width=4 * 8, labelled=10, unlabelled=12)
@@ -38,13 +36,13 @@ def made_for_sets(**settings: object) -> tuple[Objective, Problem]:
 def built(name: str, y: torch.Tensor, **settings: object) -> tuple[Objective, Problem]:
     torch.manual_seed(0)
     recipe = find(name)(SHAPE, **settings)
-    recipe.start(Given([], y, Frozen(), lambda: np.empty(0), 0))
+    recipe.start(StartInputs([], y, PrecomputedVectors(), lambda: np.empty(0), 0))
     vectors = torch.randn(2, 22, 32)
-    return Objective(Frozen(), recipe), Problem(VectorSource(list(vectors)), y, 12, 2)
+    return Objective(PrecomputedVectors(), recipe), Problem(VectorInputs(list(vectors)), y, 12, 2)
 
 
 def step(objective: Objective, problem: Problem, progress: float):
-    draw = Draw(np.arange(10), np.arange(12), np.random.default_rng(0), progress)
+    draw = StepBatch(np.arange(10), np.arange(12), np.random.default_rng(0), progress)
     return objective(problem, draw, 1.0)
 
 

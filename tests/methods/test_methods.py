@@ -7,25 +7,28 @@ from pathlib import Path
 import pytest
 
 from halflabel import TextClassifier
-from halflabel.methods import METHODS, find
-from halflabel.methods.angular import (
+from halflabel.errors import BadInput
+from halflabel.methods.bdd import (
+    BalancedAngles,
+    CosineHead,
+    Entropy,
+    LowRank,
     am_f,
+    am_ml,
     bdd_f,
+    bdd_ml,
     bdd_s,
     without_all,
     without_bdd,
     without_regularization,
     without_unlabelled,
 )
-from halflabel.methods.multilabel import am_ml, bce, bdd_ml
-from halflabel.methods.registry import CHOICES, RANGES
-from halflabel.model.angles import Balanced, Unbalanced
-from halflabel.model.head import Cosine, Linear
-from halflabel.parts.cap import Cap
-from halflabel.parts.losses import cross_entropy
-from halflabel.parts.penalty import Entropy, LowRank, NoPenalty
-from halflabel.parts.pseudo import NoPseudo, SelfAdaptive, Sharpen
-from halflabel.types import BadInput, Shape
+from halflabel.methods.registry import CHOICES, METHODS, RANGES, find
+from halflabel.methods.supervised import bce
+from halflabel.nn.losses import NoPenalty, cross_entropy
+from halflabel.nn.network import Angles, Linear
+from halflabel.nn.pseudo_labels import ClassAware, NoPool, SelfAdaptive, Sharpen
+from halflabel.types import Shape
 
 ROOT = Path(__file__).parent.parent.parent
 SHAPE = Shape(labels=4, width=16, labelled=8, unlabelled=20)
@@ -50,8 +53,8 @@ def test_the_papers_values_for_several_labels() -> None:
 
 def test_several_labels_differ_by_balance_alone() -> None:
     bdd, am, plain = bdd_ml(SHAPE), am_ml(SHAPE), bce(SHAPE)
-    assert isinstance(bdd.angles, Balanced) and isinstance(am.angles, Unbalanced)
-    assert all(isinstance(one.pseudo, Cap) and isinstance(one.penalty, LowRank) for one in (bdd, am))
+    assert isinstance(bdd.angles, BalancedAngles) and isinstance(am.angles, Angles)
+    assert all(isinstance(one.pseudo, ClassAware) and isinstance(one.penalty, LowRank) for one in (bdd, am))
     assert bdd.averaged_teacher and am.averaged_teacher and not bdd.strong_views
     assert isinstance(plain.head, Linear) and plain.logits and not plain.uses_pool
 
@@ -64,18 +67,18 @@ def test_s_and_f_differ_in_their_parts() -> None:
 
 
 def test_am_is_bdd_with_one_part_changed() -> None:
-    assert isinstance(bdd_f(SHAPE).angles, Balanced) and isinstance(am_f(SHAPE).angles, Unbalanced)
+    assert isinstance(bdd_f(SHAPE).angles, BalancedAngles) and isinstance(am_f(SHAPE).angles, Angles)
     assert isinstance(am_f(SHAPE).penalty, Entropy)
 
 
 def test_ablations_take_one_part_each() -> None:
     full = bdd_f(SHAPE)
     assert isinstance(without_regularization(full).penalty, NoPenalty)
-    assert isinstance(without_bdd(full).angles, Unbalanced)
-    assert isinstance(without_unlabelled(full).pseudo, NoPseudo) and not without_unlabelled(full).uses_pool
+    assert isinstance(without_bdd(full).angles, Angles)
+    assert isinstance(without_unlabelled(full).pseudo, NoPool) and not without_unlabelled(full).uses_pool
     nothing = without_all(full, SHAPE)
     assert isinstance(nothing.head, Linear) and nothing.loss is cross_entropy and not nothing.uses_pool
-    assert isinstance(full.head, Cosine) and full.uses_pool
+    assert isinstance(full.head, CosineHead) and full.uses_pool
 
 
 def test_classifier_has_128_units_and_no_bias_in_its_last_layer() -> None:

@@ -12,10 +12,8 @@ from scipy import sparse
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.methods.vampire import Reading, vampire
-from halflabel.model.topics import Autoencoder
-from halflabel.parts.coherence import npmi
-from halflabel.train.objective import Draw, Objective, Problem
+from halflabel.methods.vampire import Autoencoder, Reading, npmi, vampire
+from halflabel.training.objective import Objective, Problem, StepBatch
 from halflabel.types import Shape
 
 
@@ -45,14 +43,14 @@ def made(number: int = 60, **settings: object) -> tuple[Objective, Problem]:
     recipe = vampire(shape, states=8, embedding=5, **settings)
     counts = bags(6 + number, 1)
     recipe.rule.texts = sparse.csr_matrix(counts.numpy())
-    from halflabel.model.network import Frozen
+    from halflabel.nn.network import PrecomputedVectors
 
-    return Objective(Frozen(), recipe), Problem(Bags(counts), torch.eye(3)[[0, 1, 2, 0, 1, 2]], number)
+    return Objective(PrecomputedVectors(), recipe), Problem(Bags(counts), torch.eye(3)[[0, 1, 2, 0, 1, 2]], number)
 
 
-def draw(progress: float, seed: int = 0) -> Draw:
+def draw(progress: float, seed: int = 0) -> StepBatch:
     rng = np.random.default_rng(seed)
-    return Draw(np.arange(6), rng.integers(60, size=16), rng, progress)
+    return StepBatch(np.arange(6), rng.integers(60, size=16), rng, progress)
 
 
 def trained(literal: bool = False) -> tuple[Autoencoder, torch.Tensor]:

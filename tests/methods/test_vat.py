@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from conftest import tiny_texts
-from halflabel.methods import find
+from halflabel.encoders.inputs import padded
+from halflabel.encoders.loading import load_encoder
+from halflabel.methods.registry import find
 from halflabel.methods.vat import Adversarial, direction
-from halflabel.model.encoder import load_encoder
-from halflabel.model.network import Frozen
-from halflabel.model.source import padded
-from halflabel.parts.losses import divergence
-from halflabel.train.objective import Objective
+from halflabel.nn.losses import divergence
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.training.objective import Objective
 from halflabel.types import Shape
 
 TEXTS = [*tiny_texts(4)[0], "goal"]
@@ -65,7 +65,7 @@ def test_smoothness_teaches_by_the_perturbed_side_alone(opened) -> None:
 
 def test_learning_from_it_makes_the_network_smoother() -> None:
     torch.manual_seed(0)
-    objective = Objective(Frozen(), find("vat")(Shape(3, 8, 3, 9)))
+    objective = Objective(PrecomputedVectors(), find("vat")(Shape(3, 8, 3, 9)))
     network, rule = objective.network, objective.rule
     with torch.no_grad():
         network.head.output.weight.mul_(10)
@@ -82,7 +82,7 @@ def test_learning_from_it_makes_the_network_smoother() -> None:
 
 def test_a_frozen_vector_moves_by_a_share_of_its_length() -> None:
     torch.manual_seed(0)
-    objective = Objective(Frozen(), find("vat")(Shape(3, 8, 3, 9), share=0.25))
+    objective = Objective(PrecomputedVectors(), find("vat")(Shape(3, 8, 3, 9), share=0.25))
     h = torch.randn(5, 8) * torch.tensor([1.0, 2.0, 3.0, 4.0, 5.0])[:, None]
     _, r = objective.rule.worst(objective.rule.opened(objective.network, (h,)))
     assert torch.allclose(r.flatten(1).norm(dim=1), 0.25 * h.norm(dim=1), rtol=1e-3)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 
 class Family(NamedTuple):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from halflabel.bench.runs import Run
 from halflabel.bench.sets import drawn, parts_of
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 
 def check(runs: Sequence[Run], data: Path | None) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,14 +16,16 @@ from halflabel.bench.measure import measured
 from halflabel.bench.runs import Run
 from halflabel.bench.sets import OURS, Drawn, Parts, drawn, parts_of
 from halflabel.classifier import TextClassifier
-from halflabel.data.augment import WordEdits
+from halflabel.data.augmentation import WordEdits
+from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
-from halflabel.methods import find
-from halflabel.record import fingerprint
-from halflabel.types import BadInput, Corpus, Shape
+from halflabel.errors import BadInput
+from halflabel.events import EpochReport, Event, Report
+from halflabel.methods.registry import find
+from halflabel.persistence.run_folder import fingerprint
+from halflabel.types import Shape
 
 FORMAT = 1
-Report = Callable[[dict[str, Any]], None]
 Line = dict[str, Any]
 
 
@@ -59,10 +61,10 @@ def fitted(run: Run, found: Drawn, classes: Classes, parts: Parts, folder: Path,
     """The trained classifier and a line for each epoch; only runs that fine-tune are kept while they go on."""
     log: list[Line] = []
 
-    def heard(line: Line) -> None:
-        if "epoch" in line:
-            log.append(line)
-        report(line)
+    def heard(event: Event) -> None:
+        if isinstance(event, EpochReport):
+            log.append(event.to_json())
+        report(event)
 
     clf, several = make_classifier(run), parts.test.task == "multi-label"
     labelled = found.draw.labelled
@@ -72,7 +74,7 @@ def fitted(run: Run, found: Drawn, classes: Classes, parts: Parts, folder: Path,
              "report": heard}
     model = folder / "model"
     settings = clf.chosen_settings(parts.test.task)
-    if settings.plan.frozen or find(settings.method).words:
+    if settings.plan.frozen or find(settings.method).bag_of_words:
         return clf.fit(labelled.texts, y, **given), log
     try:
         clf.fit(labelled.texts, y, **given, folder=model, resume=(model / "run.json").is_file())

@@ -11,7 +11,8 @@ from typing import Any
 from halflabel.bench.ablation import FAMILIES, resolve, without_pool
 from halflabel.bench.runs import PLANS, Run, checked
 from halflabel.bench.sets import OURS, dev_size, parts_of
-from halflabel.types import BadInput, Task
+from halflabel.errors import BadInput
+from halflabel.types import Task
 
 POOL = 20_000  # unlabelled texts, at most, where a grid does not say
 OWN = ("bdd-s", "bdd-f", "am-s", "am-f", "bdd-ml", "am-ml")  # the paper's methods
@@ -102,7 +103,7 @@ def runs_of(grid: Grid, data: Path | None) -> list[Run]:
 
 def named(methods: Sequence[str]) -> list[str]:
     """Methods by name, groups of them written out."""
-    from halflabel.methods import METHODS
+    from halflabel.methods.registry import METHODS
 
     groups = dict(zip(GROUPS, (tuple(METHODS), PAPER), strict=True))
     found = list(dict.fromkeys(one for name in methods for one in groups.get(name, (name,))))
@@ -113,18 +114,18 @@ def named(methods: Sequence[str]) -> list[str]:
 
 def task_of(method: str) -> Task:
     """Which labels a method or an ablation is for; an unknown one is refused."""
-    from halflabel.methods import find
+    from halflabel.methods.registry import find
 
     return find(resolve(method).method).task
 
 
 def fitting(method: str, settings: Sequence[tuple[str, float]]) -> tuple[tuple[str, float], ...]:
     """The settings that a method or its plan has; the others are for other methods of the grid."""
-    from halflabel.methods import find
+    from halflabel.methods.registry import find
     from halflabel.plans import adjustable
 
     found, changes = find(resolve(method).method), resolve(method).changes
-    known = {*OURS, *found.defaults, *([] if found.closed else adjustable())} - set(changes)
+    known = {*OURS, *found.defaults, *([] if found.no_steps else adjustable())} - set(changes)
     return tuple((name, value) for name, value in settings if name in known)
 
 

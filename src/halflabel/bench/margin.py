@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.equations import angle_moments, angles, cosines, prototypes, psi
+from halflabel.equations import angle_moments, angles, cosines, prototypes, psi, slopes
 
 LABELLED, UNLABELLED = 5, 120  # texts of each label
 DIRECTIONS, SPREADS = (62.0, 118.0), (5.0, 20.0)  # degrees: where labels point, and how far their texts stray
@@ -57,7 +57,7 @@ def self_trained(f: Tensor, y: np.ndarray, labelled: np.ndarray, *, balanced: bo
         c = prototypes(f, taken)
         mu, var = angle_moments(angles(cosines(f, c)), taken)
         both = [angles(cosines(points, c)) for points in (f, around)]
-        near, fan_near = (psi(theta, mu, var).argmin(1) if balanced else theta.argmin(1) for theta in both)
+        near, fan_near = (psi(theta, mu, slopes(var)).argmin(1) if balanced else theta.argmin(1) for theta in both)
         said = np.where(labelled, y, near.numpy())
         taken = torch.from_numpy(np.eye(2)[said])
         between = fan_near[(fan > np.radians(DIRECTIONS[0])) & (fan < np.radians(DIRECTIONS[1]))]

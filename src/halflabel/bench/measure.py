@@ -8,15 +8,14 @@ from typing import Any
 import numpy as np
 import torch
 
+from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
+from halflabel.encoders.inference import encode
 from halflabel.equations import angle_moments, angles, cosines, prototypes
-from halflabel.fitted import CHUNK, Fitted
-from halflabel.metrics import collapsed, effective_classes, multi_class, variance_difference
-from halflabel.model.encode import encode
-from halflabel.model.network import Frozen
-from halflabel.ranking import multi_label
-from halflabel.training import stored_vectors
-from halflabel.types import Corpus
+from halflabel.evaluation.metrics import collapsed, effective_classes, multi_class, multi_label, variance_difference
+from halflabel.fitting import vector_cache
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.persistence.model import CHUNK, TrainedModel
 
 RULES = ("prior-quantile", "fixed")  # of several labels
 BEST = "argmax"  # stands where a rule does, if each text has one label
@@ -25,7 +24,7 @@ BIN = 6  # degrees of a bar in a histogram of angles
 SHOWN = 12  # labels whose histograms are kept, the most frequent ones
 
 
-def measured(model: Fitted, classes: Classes, test: Corpus) -> dict[str, Any]:
+def measured(model: TrainedModel, classes: Classes, test: Corpus) -> dict[str, Any]:
     """Figures under each rule, shares of the predicted labels, and angles."""
     f, scores = outputs(model, test)
     truth = classes.matrix(test.labels, source=test.source) > 0
@@ -42,13 +41,13 @@ def measured(model: Fitted, classes: Classes, test: Corpus) -> dict[str, Any]:
             "collapse": collapse(chosen[first], truth), "angles": angle_report(f, truth, classes)}
 
 
-def outputs(model: Fitted, test: Corpus) -> tuple[np.ndarray, np.ndarray]:
+def outputs(model: TrainedModel, test: Corpus) -> tuple[np.ndarray, np.ndarray]:
     """Features (N, D) and scores (N, K) of test texts; frozen vectors are computed once for all runs."""
     def chunks() -> Iterator[np.ndarray]:
         for start in range(0, len(test), CHUNK):
             texts = test.texts[start : start + CHUNK]
-            frozen = isinstance(model.network.encoder, Frozen)
-            yield stored_vectors(model.encoder)(texts) if frozen else encode(model.encoder, texts)
+            frozen = isinstance(model.network.encoder, PrecomputedVectors)
+            yield vector_cache(model.encoder)(texts) if frozen else encode(model.encoder, texts)
 
     seen = [model.classified(h) for h in chunks()]
     return (np.concatenate([one.f.cpu().numpy() for one in seen]),

@@ -11,7 +11,8 @@ from typing import Any, Literal, NamedTuple
 
 from halflabel.bench.ablation import resolve, without_pool
 from halflabel.bench.runs import Run
-from halflabel.types import BadInput, Task
+from halflabel.errors import BadInput
+from halflabel.types import Task
 
 LOWER_IS_BETTER = frozenset({"ranking_loss"})
 TASKS: dict[str, Task] = {"ag_news": "multi-class", "yelp": "multi-class", "yahoo": "multi-class",

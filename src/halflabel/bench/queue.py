@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from halflabel import outputs
+from halflabel import output_folders as outputs
+from halflabel.atomic import write_folder, write_text
 from halflabel.bench.runs import Run
-from halflabel.disk import write_folder, write_text
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 FORMAT = 1
 ABOUT = "bench.json"

@@ -7,16 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from halflabel import __version__
+from halflabel.atomic import write_text
 from halflabel.bench.claims import CLAIMS, SURE, Finding, findings
 from halflabel.bench.document import Block as Part
 from halflabel.bench.document import Cell, Details, Document, Heading, Table, Text
-from halflabel.bench.figures import (
-    angle_histograms,
-    learning_curves,
-    margin_bias,
-    pseudo_labels,
-    spread_of_angles,
-)
+from halflabel.bench.figures import angle_histograms, learning_curves, margin_bias, pseudo_labels, spread_of_angles
 from halflabel.bench.results import Results, load, to_lines
 from halflabel.bench.tables import (
     Published,
@@ -29,8 +24,7 @@ from halflabel.bench.tables import (
     signed,
     time_and_memory,
 )
-from halflabel.disk import write_text
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 MARKS = {"holds": "good", "contradicted": "bad"}
 

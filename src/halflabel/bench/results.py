@@ -13,7 +13,8 @@ from halflabel.bench.ablation import FAMILIES, without_pool
 from halflabel.bench.measure import BEST, RULES
 from halflabel.bench.queue import Line, Queue
 from halflabel.bench.runs import Run
-from halflabel.types import BadInput, Task
+from halflabel.errors import BadInput
+from halflabel.types import Task
 
 EPOCH = ("step", "epoch", "end", "pseudo_accuracy", "pseudo_f1", "accepted", "dlav", "dev")  # kept of an epoch's line
 LOWER = frozenset({"ranking_loss"})

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 PLANS = ("frozen", "laptop", "paper")
 PROTOCOLS = ("dev", "none")

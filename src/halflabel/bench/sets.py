@@ -8,9 +8,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from halflabel.bench.draw import Draw, check_enough, draw, draw_any
 from halflabel.bench.runs import Run
-from halflabel.types import BadInput, Corpus
+from halflabel.bench.sampling import Sample, check_enough, draw, draw_any
+from halflabel.data.corpus import Corpus
+from halflabel.errors import BadInput
 
 SAMPLES = {"sample": "queue", "sample:tags": "tags"}
 DEV = 500  # dev texts of any other set, at most,
@@ -35,7 +36,8 @@ def parts_of(name: str, data: Path | None) -> Parts:
 
         kind: Literal["queue", "tags"] = "tags" if SAMPLES[name] == "tags" else "queue"
         return Parts(sample("train", kind), None, sample("test", kind))
-    from halflabel.bench.corpora import SOURCES, load
+    from halflabel.bench.corpora import load
+    from halflabel.bench.corpora.sources import SOURCES
 
     places = [Path(name), *([data / name] if data else [])]
     place = next((place for place in places if place.exists()), data if name in SOURCES else None)
@@ -51,7 +53,7 @@ def parts_of(name: str, data: Path | None) -> Parts:
 class Drawn(NamedTuple):
     """What one run learns from, chooses by and is measured on."""
 
-    draw: Draw
+    draw: Sample
     dev: Corpus | None
     test: Corpus
 

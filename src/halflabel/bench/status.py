@@ -7,7 +7,7 @@ from typing import Any
 
 from halflabel.bench.queue import Entry, Queue
 from halflabel.bench.runs import Run
-from halflabel.bench.work import Ledger
+from halflabel.bench.worker import Ledger
 
 STATES = ("done", "running", "waiting", "failed", "unreadable")
 

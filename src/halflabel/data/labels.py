@@ -13,10 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from halflabel.types import BadInput, Label, Partial
+from halflabel.data.corpus import Label, Partial
+from halflabel.errors import BadInput
 
 KINDS = {str: "text", int: "whole number", bool: "true/false"}
 MARKED = "leave it empty (null) for a text without label, or rename the class"
+Labels = list[Label | tuple[Label, ...] | None]
 
 
 def unlabelled(value: Any) -> bool:
@@ -44,7 +46,7 @@ def label_of(value: Any) -> Label | tuple[Label, ...] | None:
         return value
     if isinstance(value, (list, tuple, set, frozenset, np.ndarray)):
         return tuple({(type(name), name): name for name in map(_member, _ordered(value))}.values())
-    return None if unlabelled(value) else _name(value)
+    return None if unlabelled(value) else _label_name(value)
 
 
 def _ordered(values: Iterable[Any]) -> list[Any]:
@@ -54,10 +56,10 @@ def _ordered(values: Iterable[Any]) -> list[Any]:
 def _member(value: Any) -> Label:
     if unlabelled(value):
         raise BadInput(f"{value!r} inside a list of labels is no label; take it out")
-    return _name(value)
+    return _label_name(value)
 
 
-def _name(value: Any) -> Label:
+def _label_name(value: Any) -> Label:
     if isinstance(value, np.generic):
         value = value.item()
     if isinstance(value, str):
@@ -77,7 +79,7 @@ def _name(value: Any) -> Label:
     raise BadInput(f"the label is a {kind} ({str(value)[:40]}); {remedy}")
 
 
-def _several(label: Label | tuple[Label, ...]) -> tuple[Label, ...]:
+def _as_tuple(label: Label | tuple[Label, ...]) -> tuple[Label, ...]:
     return label if isinstance(label, tuple) else (label,)
 
 
@@ -88,7 +90,7 @@ def uneven(labels: Iterable[Label | tuple[Label, ...] | None]) -> tuple[int, str
         if label is None:
             continue
         several = isinstance(label, tuple)
-        for kind in dict.fromkeys(type(name) for name in _several(label)):
+        for kind in dict.fromkeys(type(name) for name in _as_tuple(label)):
             first = first if first and first[1] else (several, kind)
             if first[1] is not kind:
                 there, here = KINDS[first[1] or str], KINDS[kind]
@@ -112,7 +114,7 @@ class Classes:
         wrong = uneven(known)
         if wrong:
             raise BadInput(wrong[1])
-        found = {name for label in known for name in _several(label)}
+        found = {name for label in known for name in _as_tuple(label)}
         if not found:
             raise BadInput("there is no label at all; give some texts of at least two labels")
         if len(found) == 1:
@@ -144,7 +146,7 @@ class Classes:
         """
         rows: dict[tuple[type, Label], int] = {}  # the first that has a label
         for row, label in enumerate(labels, 1):
-            for name in () if label is None else _several(label):
+            for name in () if label is None else _as_tuple(label):
                 rows.setdefault((type(name), name), row)
         new = [known for known in rows if known not in self._columns]
         for known in new:
@@ -166,7 +168,7 @@ class Classes:
         y = np.zeros((len(labels), len(self)), dtype=np.float32)
         for i, label in enumerate(labels):
             assert label is not None, "only labelled texts have targets"
-            for name in _several(label):
+            for name in _as_tuple(label):
                 y[i, self.index(name, row=i + 1, source=source)] = 1.0
             for name in label.unknown if isinstance(label, Partial) else ():
                 y[i, self.index(name, row=i + 1, source=source)] = np.nan
@@ -191,3 +193,59 @@ class Classes:
             raise BadInput(f"{source} does not list its classes as different names (text, whole numbers or true/false)"
                            "; copy or train the model again.")
         return found
+
+
+def is_matrix(y: Any) -> bool:
+    """Whether y is a matrix of numbers, dense or sparse, or a data frame of them; lists of lists are label sets."""
+    if getattr(y, "ndim", 0) != 2:
+        return False
+    return hasattr(y, "tocsr") or hasattr(y, "columns") or np.asarray(y).dtype.kind in "biuf"
+
+
+def from_matrix(y: Any, name: str) -> tuple[Labels, Classes]:
+    """Label tuples of the rows, and the labels of the columns: 0 to K - 1, or what a data frame calls them.
+
+    1 is yes and 0 is no; NaN and -1 leave it open, and a row that leaves everything open is not labelled at all.
+    """
+    columns = getattr(y, "columns", None)
+    classes = Classes(tuple(range(y.shape[1])) if columns is None else tuple(_column_label(c, name) for c in columns))
+    if len(set(classes.names)) != len(classes) or len(classes) < 2:
+        raise BadInput(f"{name}: a label matrix needs at least two columns, each with a name of its own.")
+    if hasattr(y, "tocsr"):
+        return [label for i in range(y.shape[0]) for label in _matrix_rows(y[[i]].toarray(), classes, name, i)], classes
+    try:
+        dense = y.to_numpy(dtype=np.float64, na_value=np.nan) if columns is not None else np.asarray(y, np.float64)
+    except (TypeError, ValueError):
+        raise BadInput(f"{name}: the label matrix holds something that is no number; use 0, 1 and NaN.") from None
+    return _matrix_rows(dense, classes, name, 0), classes
+
+
+def to_matrix(chosen: NDArray[np.bool_]) -> NDArray[np.int64]:
+    """0 and 1, (N, K)."""
+    return chosen.astype(np.int64)
+
+
+def _column_label(value: Any, name: str) -> Label:
+    label = label_of(value)
+    if label is None or isinstance(label, tuple):
+        raise BadInput(f"{name}: a column of the label matrix is called {value!r}, which is no label; rename it.")
+    return label
+
+
+def _matrix_rows(dense: NDArray[Any], classes: Classes, name: str, first: int) -> Labels:
+    open_ = np.isnan(dense) | (dense == -1)
+    wrong = ~(open_ | (dense == 0) | (dense == 1))
+    if wrong.any():
+        i, k = (int(place) for place in np.argwhere(wrong)[0])
+        raise BadInput(f"{name}: row {first + i + 1}, column {k + 1} of the label matrix is {dense[i, k]:g}; "
+                       "use 1 for yes, 0 for no, and NaN or -1 for unknown.")
+    found: Labels = []
+    for values, unknown in zip(dense, open_, strict=True):
+        names = tuple(classes.names[k] for k in np.flatnonzero(values == 1))
+        if unknown.all():
+            found.append(None)
+        elif unknown.any():
+            found.append(Partial(names, (classes.names[k] for k in np.flatnonzero(unknown))))
+        else:
+            found.append(names)
+    return found

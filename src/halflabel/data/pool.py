@@ -17,14 +17,15 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.columns import Texts, strings, write_arrow
-from halflabel.data.clean import notice
-from halflabel.data.files import File, as_files
-from halflabel.data.formats import Table, format_of
-from halflabel.data.read import column_of, no_text, read, usual_names, view_columns
-from halflabel.disk import cache_folder, write_folder
-from halflabel.sequences import Same, Views, ahead, columns_of
-from halflabel.types import BadInput, Corpus
+from halflabel.atomic import cache_folder, write_folder
+from halflabel.data.columns import TextColumn, strings, write_arrow
+from halflabel.data.corpus import Corpus
+from halflabel.data.readers.files import File, as_files
+from halflabel.data.readers.formats import Table, format_of
+from halflabel.data.readers.read import column_of, no_text, read, usual_names, view_columns
+from halflabel.data.sequences import Repeated, Zipped, columns_of, prefetch
+from halflabel.errors import BadInput
+from halflabel.notices import Notice, dropped
 
 VERSION = 1  # of what stands in the folder
 FILE = "texts.arrow"
@@ -97,7 +98,7 @@ def _labels(table: Table, shown: str, text: str) -> bool:
     return found not in (None, text) and any(cell not in (None, "", -1) for cell in table.column(str(found)))
 
 
-def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[str]]:
+def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[Notice]]:
     """The different, not empty texts of files, globs, frames or corpora, and what is worth knowing about them."""
     given = sources if isinstance(sources, (list, tuple)) else [sources]
     origins = [origin(one, text) for one in as_files(given)]
@@ -109,13 +110,13 @@ def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = No
         place.parent.mkdir(parents=True, exist_ok=True)
         write_folder(place, lambda new: _build(new, origins, views), shared=True)
     about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
-    notices = [f"the labels in {one.shown} are not looked at; --truth uses them for measuring only"
+    notices = [Notice(f"the labels in {one.shown} are not used; --truth uses them for measuring only")
                for one in origins if one.labels]
-    notices += notice(about["empty"], "empty text", shown, "left out")
-    notices += notice(about["duplicates"], "duplicate text", shown, "left out")
-    texts = Texts(place / FILE, key)
-    ready = Views([Texts(place / FILE, f"{key}-{name}", name) for name in views]) if views else []
-    return Corpus(texts, Same(None, len(texts)), ready, shown), notices
+    notices += dropped(about["empty"], "empty text", shown)
+    notices += dropped(about["duplicates"], "duplicate text", shown)
+    texts = TextColumn(place / FILE, key)
+    ready = Zipped([TextColumn(place / FILE, f"{key}-{name}", name) for name in views]) if views else []
+    return Corpus(texts, Repeated(None, len(texts)), ready, shown), notices
 
 
 def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
@@ -128,7 +129,7 @@ def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
     def batches(seen: Seen) -> Iterator[Any]:
         nonlocal empty
         for one in origins:
-            for columns in ahead(one.batches()):
+            for columns in prefetch(one.batches()):
                 kept = _solid(columns[: len(names)])
                 empty += len(columns[0]) - len(kept[0])
                 seen.add(np.fromiter(map(hash, kept[0].cast(pa.large_binary()).to_pylist()), np.int64, len(kept[0])))

@@ -6,7 +6,7 @@ import json
 from importlib.resources import files
 from typing import Literal
 
-from halflabel.types import Corpus
+from halflabel.data.corpus import Corpus
 
 Part = Literal["train", "test"]
 Kind = Literal["queue", "tags"]

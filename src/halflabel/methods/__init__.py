@@ -1,20 +1,19 @@
 """The methods, each one function of the data's shape and its hyper-parameters."""
 
 from halflabel.methods import (
-    angular,
     asymmetric,
-    bayes,
-    classic,
+    bdd,
+    consistency,
     lift,
-    matching,
     metaexpert,
-    multilabel,
-    relations,
+    naive_bayes,
+    sdrl,
+    sklearn_baselines,
     supervised,
     vampire,
     vat,
 )
 from halflabel.methods.registry import METHODS, Method, find
 
-__all__ = ["METHODS", "Method", "angular", "asymmetric", "bayes", "classic", "find", "lift", "matching", "metaexpert",
-           "multilabel", "relations", "supervised", "vampire", "vat"]
+__all__ = ["METHODS", "Method", "asymmetric", "bdd", "consistency", "find", "lift", "metaexpert", "naive_bayes", "sdrl",
+           "sklearn_baselines", "supervised", "vampire", "vat"]

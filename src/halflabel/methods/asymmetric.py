@@ -4,30 +4,29 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from halflabel.methods.multilabel import PLANS, QUICK
 from halflabel.methods.registry import method
-from halflabel.model.head import Linear
-from halflabel.parts.cap import Cap
-from halflabel.parts.losses import Asymmetric
-from halflabel.parts.weight import constant
-from halflabel.train.objective import SelfTraining
+from halflabel.nn.losses import Asymmetric, constant
+from halflabel.nn.network import Linear
+from halflabel.nn.pseudo_labels import ClassAware
+from halflabel.plans import MULTILABEL, SEMI_SUPERVISED_MULTILABEL
+from halflabel.training.objective import SelfTraining
 from halflabel.types import Shape
 
 
 @method("asl", task="multi-label", paper="ASL: Ridnik et al., ICCV 2021",
-        plans=QUICK | {"paper": {"labelled_batch": 8, "ema": 0.9997}})
+        plans=MULTILABEL | {"paper": {"labelled_batch": 8, "ema": 0.9997}})
 def asl(shape: Shape, *, gamma_neg: float = 4.0, gamma_pos: float = 0.0, shift: float = 0.05,
         follow: str = "paper") -> SelfTraining:
     """Binary cross-entropy in which easy negatives count little or nothing; the unlabelled are not looked at."""
-    return SelfTraining(head=Linear(shape), loss=Asymmetric(gamma_neg, gamma_pos, shift, still=follow == "code"),
+    return SelfTraining(head=Linear(shape), loss=Asymmetric(gamma_neg, gamma_pos, shift, detach_focus=follow == "code"),
                         logits=True)
 
 
 @method("cap", task="multi-label", paper="CAP: Xie et al., NeurIPS 2023",
-        plans=PLANS | {"paper": {**PLANS["paper"], "ema": 0.9997}})
+        plans=SEMI_SUPERVISED_MULTILABEL | {"paper": {**SEMI_SUPERVISED_MULTILABEL["paper"], "ema": 0.9997}})
 def cap(shape: Shape, *, gamma_neg: float = 4.0, gamma_pos: float = 0.0, shift: float = 0.05, positives: float = 1.0,
         negatives: float = 1.0, lambda1: float = 1.0, views: str = "same", follow: str = "paper") -> SelfTraining:
     """asl, and the pool with labels in their labelled frequencies, given anew each epoch by the averaged weights."""
     alone = asl(shape, gamma_neg=gamma_neg, gamma_pos=gamma_pos, shift=shift, follow=follow)
-    return replace(alone, pseudo=Cap(shape, positives, negatives), weight=constant(lambda1), averaged_teacher=True,
+    return replace(alone, pseudo_labels=ClassAware(shape, positives, negatives), weight=constant(lambda1), averaged_teacher=True,
                    strong_views=views == "strong")

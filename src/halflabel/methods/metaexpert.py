@@ -11,39 +11,52 @@ every expert that has one of its labels.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from halflabel.methods.multilabel import PLANS
 from halflabel.methods.registry import method
-from halflabel.model.experts import DEPTHS, EXPERTS, Experts, Opinions
-from halflabel.parts.cap import Cap
-from halflabel.parts.groups import assigned, effective, groups, log_odds, log_prior
-from halflabel.parts.losses import Asymmetric, cross_entropy
-from halflabel.parts.prior import prior
-from halflabel.parts.pseudo import Target
-from halflabel.parts.thresholds import Confident
-from halflabel.parts.weight import constant
-from halflabel.train.objective import Began, Draw, Given, Objective, Problem, Rule, SelfTraining, Step, each
+from halflabel.nn.label_frequencies import label_frequencies
+from halflabel.nn.losses import Asymmetric, constant, cross_entropy
+from halflabel.nn.network import WIDTH, Head
+from halflabel.nn.pseudo_labels import ClassAware, FixedThreshold, Target
+from halflabel.plans import SEMI_SUPERVISED_MULTILABEL
+from halflabel.training.objective import (
+    CustomStep,
+    Objective,
+    Problem,
+    SelfTraining,
+    StartInputs,
+    StartResult,
+    StepBatch,
+    StepResult,
+    masked_loss,
+)
 from halflabel.types import Shape
+
+DEPTHS = 4  # layers of the encoder whose features are fused
+EXPERTS = 3  # for classes with many, some and few labelled texts
+GROUPS = 3
+BOUNDS = (0.2, 0.4)  # shares of the classes, by frequency, at which the middle and the last group begin
 
 
 @method("metaexpert", task="multi-class", paper="Meta-Expert: Hou and Jia, ICML 2025", depths=DEPTHS,
-        twin="metaexpert-ml")
+        multilabel_method="metaexpert-ml")
 def metaexpert(shape: Shape, *, cutoff: float = 0.95, tau2: float = 2.0, tau3: float = 4.0, beta: float = 0.99,
                apart: float = 0.08, lambda1: float = 1.0, follow: str = "paper") -> SelfTraining:
     """Experts for frequent, middling and rare classes, and a gate over several depths that weighs them."""
     head, rule = Experts(shape), Fusion(shape, cutoff, beta, apart, masks=follow == "paper")
     return SelfTraining(
-        head=head, loss=cross_entropy, pseudo=Confident(cutoff), weight=constant(lambda1), strong_views=True, rule=rule,
+        head=head, loss=cross_entropy, pseudo_labels=FixedThreshold(cutoff), weight=constant(lambda1), strong_views=True, custom_step=rule,
         start=lambda given: begin(head, rule, given, (tau2, tau3), log_prior(given.y.sum(dim=0))),
     )
 
 
 @method("metaexpert-ml", task="multi-label", paper="Meta-Expert: Hou and Jia, ICML 2025, with the asymmetric loss",
-        depths=DEPTHS, plans=PLANS)
+        depths=DEPTHS, plans=SEMI_SUPERVISED_MULTILABEL)
 def metaexpert_ml(shape: Shape, *, gamma_neg: float = 4.0, gamma_pos: float = 0.0, shift: float = 0.05,
                   tau2: float = 2.0, tau3: float = 4.0, beta: float = 0.99, apart: float = 0.08, lambda1: float = 1.0,
                   answer: str = "adjusted", views: str = "same") -> SelfTraining:
@@ -51,23 +64,23 @@ def metaexpert_ml(shape: Shape, *, gamma_neg: float = 4.0, gamma_pos: float = 0.
     loss = Asymmetric(gamma_neg, gamma_pos, shift)
     head, rule = Experts(shape, several=True, adjusted=answer == "adjusted"), Sets(shape, loss, beta, apart)
     return SelfTraining(
-        head=head, loss=loss, pseudo=Cap(shape), weight=constant(lambda1), averaged_teacher=True, logits=True,
-        strong_views=views == "strong", rule=rule,
-        start=lambda given: begin(head, rule, given, (tau2, tau3), log_odds(prior(given.y), shape.labelled)),
+        head=head, loss=loss, pseudo_labels=ClassAware(shape), weight=constant(lambda1), averaged_teacher=True, logits=True,
+        strong_views=views == "strong", custom_step=rule,
+        start=lambda given: begin(head, rule, given, (tau2, tau3), log_odds(label_frequencies(given.y), shape.labelled)),
     )
 
 
-def begin(head: Experts, rule: Balance, given: Given, taus: tuple[float, float], shift: Tensor) -> Began:
+def begin(head: Experts, rule: Balance, given: StartInputs, taus: tuple[float, float], shift: Tensor) -> StartResult:
     """Sets whose a class is, by what experts' logits are shifted (K,) times tau_q, and how much classes count."""
     known = ~given.y.isnan()
     target = Target(given.y.nan_to_num(), known.to(given.y.dtype))
     head.adjustment.copy_(torch.tensor([0.0, *taus])[:, None] * shift)
     head.group.copy_(groups(target.y.sum(dim=0)))
     rule.count(target, head.group)
-    return Began()
+    return StartResult()
 
 
-class Balance(Rule):
+class Balance(CustomStep):
     """Losses of each expert by itself and, once a share `apart` of the run is over, of their fusion and the gate."""
 
     def __init__(self, shape: Shape, beta: float, apart: float) -> None:
@@ -88,20 +101,20 @@ class Balance(Rule):
         self.group_weight.copy_(effective(assigned(target, group).y.sum(dim=0), self.beta))
         self.order.copy_(counts.argsort(descending=True, stable=True))
 
-    def forward(self, objective: Objective, problem: Problem, draw: Draw, weight: float) -> Step:
+    def forward(self, objective: Objective, problem: Problem, batch: StepBatch, weight: float) -> StepResult:
         head = objective.network.head
         assert isinstance(head, Experts)
-        given, pool = problem.target(draw.labelled), problem.labelled + draw.unlabelled
-        views = np.concatenate([np.zeros_like(draw.labelled), objective.strong(problem, draw)])
-        seen = head.opinions(objective.outputs(problem, np.concatenate([draw.labelled, pool]), views, draw.rng).f)
+        given, pool = problem.target(batch.labelled), problem.labelled + batch.unlabelled
+        views = np.concatenate([np.zeros_like(batch.labelled), objective.sample_views(problem, batch)])
+        seen = head.opinions(objective.outputs(problem, np.concatenate([batch.labelled, pool]), views, batch.rng).f)
         n = len(given.y)
         known, strong = (Opinions(*(part[rows] for part in seen)) for rows in (slice(n), slice(n, None)))
-        together = draw.progress >= self.apart
+        together = batch.progress >= self.apart
         labelled = self.supervised(known, given, head.group, together)
         if not len(pool):
-            return Step(labelled, float(labelled.detach()), 0.0, None)
+            return StepResult(labelled, float(labelled.detach()), 0.0, None)
         unlabelled, target = self.taught(objective, problem, strong, pool, together)
-        return Step(labelled + weight * unlabelled, float(labelled.detach()), float(unlabelled.detach()), target)
+        return StepResult(labelled + weight * unlabelled, float(labelled.detach()), float(unlabelled.detach()), target)
 
     def supervised(self, seen: Opinions, target: Target, group: Tensor, together: bool) -> Tensor:
         """Each expert on adjusted logits; then their fusion by balanced classes, and the gate by balanced groups."""
@@ -118,7 +131,7 @@ class Fusion(Balance):
 
     def __init__(self, shape: Shape, cutoff: float, beta: float, apart: float, *, masks: bool) -> None:
         super().__init__(shape, beta, apart)
-        self.sure, self.masks = Confident(cutoff).label, masks
+        self.sure, self.masks = FixedThreshold(cutoff).label, masks
         self.register_buffer("confident", torch.zeros(shape.labels))  # sure labels of the middle expert so far
 
     confident: Tensor
@@ -138,7 +151,7 @@ class Fusion(Balance):
         with torch.no_grad():
             asked = objective.outputs(problem, pool)
             weak = head.opinions(asked.f)
-        target = objective.pseudo.label(asked.scores.softmax(dim=1))
+        target = objective.pseudo_labels.label(asked.scores.softmax(dim=1))
         return self.unsupervised(strong, weak, together), target
 
     def unsupervised(self, strong: Opinions, weak: Opinions, together: bool) -> Tensor:
@@ -186,10 +199,10 @@ class Sets(Balance):
         self.loss = loss
 
     def supervised(self, seen: Opinions, target: Target, group: Tensor, together: bool) -> Tensor:
-        losses = [each(self.loss, seen.adjusted[:, q], target) for q in range(EXPERTS)]
+        losses = [masked_loss(self.loss, seen.adjusted[:, q], target) for q in range(EXPERTS)]
         if together:
-            losses.append(each(self.balanced, seen.mixed(seen.adjusted), target))
-            losses.append(each(self.guessed, seen.gate, assigned(target, group)))
+            losses.append(masked_loss(self.balanced, seen.mixed(seen.adjusted), target))
+            losses.append(masked_loss(self.guessed, seen.gate, assigned(target, group)))
         return torch.stack(losses).mean(dim=1).sum()
 
     def balanced(self, logits: Tensor, y: Tensor) -> Tensor:
@@ -211,3 +224,116 @@ class Sets(Balance):
 def weighted(losses: Tensor, weight: Tensor) -> Tensor:
     """The mean of losses (N,) under weights (N,); 0 where nothing weighs."""
     return (weight * losses).sum() / weight.sum().clamp_min(1e-12)
+
+
+class Opinions(NamedTuple):
+    """What the experts say of N texts."""
+
+    logits: Tensor  # (N, 3, K), not adjusted
+    adjusted: Tensor  # (N, 3, K), by tau_q log prior
+    gate: Tensor  # (N, 3) logits of the gate
+    trust: Tensor  # (N, 3) weights that sum to one
+
+    def mixed(self, logits: Tensor) -> Tensor:
+        """Logits (N, 3, K) weighted by trust, (N, K)."""
+        return (self.trust[:, :, None] * logits).sum(dim=1)
+
+    def fused(self, logits: Tensor) -> Tensor:
+        """The same with each expert's logits above its least: nothing to a softmax, but all at an expert's own rate."""
+        return self.mixed(logits - logits.amin(dim=2, keepdim=True))
+
+
+class Experts(Head):
+    """Three linear experts on f = tanh(A h); the gate sees fused depths and the experts' adjusted probabilities.
+
+    `adjustment` (3, K) is what each expert's logits are shifted by while it learns, `group` (3, K) one-hot over
+    experts says whose a class is; both are set from the labelled texts before the first step.
+
+    Where texts have several labels, each label has a probability by itself. To move it by tau_q then moves what it is
+    compared with, one half, so answers stay `adjusted`, unless they are to be plain as those for one label are. The
+    gate's last activation is left out, since it could not say no: it is never far below 0.
+    """
+
+    def __init__(self, shape: Shape, *, several: bool = False, adjusted: bool = False) -> None:
+        super().__init__()
+        self.several, self.answers_adjusted = several, adjusted
+        self.width = shape.width // DEPTHS
+        self.hidden = nn.Linear(self.width, WIDTH)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, shape.labels) for _ in range(EXPERTS))
+        self.depths = nn.ModuleList(nn.Linear(self.width, WIDTH) for _ in range(DEPTHS))
+        self.first, self.second = (
+            nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU()) for _ in range(DEPTHS)) for _ in range(2))
+        self.gate = nn.Sequential(nn.Linear(WIDTH + EXPERTS * shape.labels, 128), nn.SiLU(), nn.Linear(128, 64),
+                                  nn.SiLU(), nn.Linear(64, EXPERTS), nn.Identity() if several else nn.SiLU())
+        self.register_buffer("adjustment", torch.zeros(EXPERTS, shape.labels))
+        self.register_buffer("group", torch.ones(EXPERTS, shape.labels))
+
+    adjustment: Tensor
+    group: Tensor
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, 4 H) -> (N, 2 D): the experts' features and the fused depths side by side."""
+        depths = h.split(self.width, dim=1)
+        return torch.cat([torch.tanh(self.hidden(depths[-1])), self.fusion(depths)], dim=1)
+
+    def fusion(self, depths: tuple[Tensor, ...]) -> Tensor:
+        """Two passes from shallow to deep, each layer hearing the one before, (N, H) each -> (N, D)."""
+        u = v = torch.zeros(())
+        for depth, project, first, second in zip(depths, self.depths, self.first, self.second, strict=True):
+            u = first(project(depth) + u)
+            v = second(u + v)
+        return v
+
+    def opinions(self, f: Tensor) -> Opinions:
+        """(N, 2 D) -> logits, gate and trust; trust also asks how sure an expert is of a class of its own group."""
+        own, fused = f.split(WIDTH, dim=1)
+        logits = torch.stack([expert(own) for expert in self.experts], dim=1)
+        adjusted = logits + self.adjustment
+        gate = self.gate(torch.cat([fused, self.probabilities(adjusted).flatten(1)], dim=1))
+        sure = (self.probabilities(adjusted if self.several else logits) * self.group).amax(dim=2)
+        return Opinions(logits, adjusted, gate, functional.softmax(sure * gate.softmax(dim=1), dim=1))
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Of each expert's logits (N, 3, K): one softmax, or each label by itself."""
+        return logits.sigmoid() if self.several else logits.softmax(dim=2)
+
+    def forward(self, f: Tensor) -> Tensor:
+        """Experts' logits weighted by trust, (N, 2 D) -> (N, K)."""
+        seen = self.opinions(f)
+        return seen.mixed(seen.adjusted if self.answers_adjusted else seen.logits)
+
+
+def log_prior(counts: Tensor) -> Tensor:
+    """Logarithm of the labelled class shares, (K,); a class without a text counts as half a one."""
+    counts = counts.clamp_min(0.5)
+    return (counts / counts.sum()).log()
+
+
+def log_odds(share: Tensor, labelled: int) -> Tensor:
+    """Log-odds of labelled frequencies (K,), none of them rarer than half a text or more common than one half."""
+    share = share.clamp(0.5 / max(1, labelled), 0.5)
+    return (share / (1.0 - share)).log()
+
+
+def groups(counts: Tensor) -> Tensor:
+    """Which group each class belongs to, one-hot (3, K): frequent classes first, at least one each if K allows."""
+    labels = len(counts)
+    first = max(1, round(BOUNDS[0] * labels))
+    second = max(first + 1, round(BOUNDS[1] * labels))
+    rank = counts.argsort(descending=True, stable=True).argsort()
+    number = (rank >= first).long() + (rank >= min(second, labels)).long()
+    return functional.one_hot(number, GROUPS).T.float()
+
+
+def effective(counts: Tensor, beta: float) -> Tensor:
+    """Weights by the effective number of texts, (1 - beta) / (1 - beta^n), of mean one over what has a text."""
+    weight = torch.where(counts > 0, (1.0 - beta) / (1.0 - beta ** counts.clamp_min(1.0)), 0.0)
+    return weight / weight.sum().clamp_min(1e-12) * (counts > 0).sum()
+
+
+def assigned(target: Target, group: Tensor) -> Target:
+    """The groups of texts, (N, 3): every one that has one of their labels; open where only unknown ones could be."""
+    mine = (target.y @ group.T > 0).to(target.y.dtype)
+    if target.weight.dim() == 1:
+        return Target(mine, target.weight)
+    return Target(mine, mine.maximum(((1.0 - target.weight) @ group.T == 0).to(mine.dtype)))

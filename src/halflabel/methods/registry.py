@@ -9,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from halflabel.train.objective import SelfTraining
-from halflabel.types import BadInput, Plan, Shape, Task
+from halflabel.errors import BadInput
+from halflabel.training.objective import SelfTraining
+from halflabel.types import Plan, Shape, Task
 
 # What a hyper-parameter may be, by name: the same letter means the same thing in every method.
 RANGES: dict[str, tuple[float, float]] = {
@@ -43,13 +44,13 @@ class Method:
     paper: str
     build: Callable[..., SelfTraining]
     plans: Mapping[str, Mapping[str, Any]]  # what the method changes in a plan
-    words: Words = ""  # learns on bags of words, counted or weighted, instead of an encoder's vectors
-    depths: int = 1  # layers of the encoder that it looks at
-    whole: bool = False  # looks into the encoder, at words or at several layers, so that none of these can be frozen
-    closed: bool = False  # is fitted as a whole before the first step, and takes none
-    labelled_pool: bool = False  # without a pool, the labelled texts stand in for it
-    bounded: bool = False  # has vectors, words or neighbours of its whole pool in memory: takes part of a large one
-    twin: str = ""  # the method that it is where texts have several labels
+    bag_of_words: Words = ""  # trains on bags of words, as counts or tf-idf, instead of an encoder's vectors
+    depths: int = 1  # layers of the encoder whose states it uses
+    needs_full_encoder: bool = False  # uses word embeddings or several layers, so that none of these can be frozen
+    no_steps: bool = False  # is fitted in closed form, without training steps
+    labelled_as_pool: bool = False  # without a pool, the labelled texts take its place
+    subsamples_pool: bool = False  # keeps its whole pool in memory, and so takes a sample of a large one
+    multilabel_method: str = ""  # its version for several labels per text
 
     @property
     def summary(self) -> str:
@@ -63,14 +64,14 @@ class Method:
 
     @property
     def runs_on(self) -> str:
-        """What it learns on, under which plans."""
-        if self.words:
+        """What it trains on, under which plans."""
+        if self.bag_of_words:
             return "bags of words, without an encoder"
-        return "frozen vectors under every plan" if self.closed else "frozen vectors or a fine-tuned encoder"
+        return "frozen vectors under every plan" if self.no_steps else "frozen vectors or a fine-tuned encoder"
 
     @property
     def file(self) -> str:
-        """Where the method stands, from the package on."""
+        """The method's file, relative to the package's parent."""
         path = Path(inspect.getfile(self.build))
         return "/".join(path.parts[path.parts.index("halflabel", -3) :])
 
@@ -79,16 +80,16 @@ class Method:
         for name, value in settings.items():
             check(self.name, name, value, self.defaults[name])
 
-    def fitted_plan(self, plan: Plan) -> Plan:
-        """The plan as far as the method can follow it: a bag has no vectors to freeze, a closed form no steps."""
-        if plan.frozen_layers and (plan.frozen or self.words or self.whole):
-            reason = (f"{self.name} learns on bags of words, which have none" if self.words else
-                      "the plan frozen leaves all as they are" if plan.frozen else
-                      f"{self.name} looks into the encoder from its words on")
+    def adapt_plan(self, plan: Plan) -> Plan:
+        """The plan without what the method lacks: bags of words have no vectors to freeze, closed forms no steps."""
+        if plan.frozen_layers and (plan.frozen or self.bag_of_words or self.needs_full_encoder):
+            reason = (f"{self.name} trains on bags of words, which have none" if self.bag_of_words else
+                      "the plan frozen trains no layer" if plan.frozen else
+                      f"{self.name} needs the whole encoder")
             raise BadInput(f"frozen_layers={plan.frozen_layers} cannot be followed: {reason}; leave it out.")
-        if self.closed:
+        if self.no_steps:
             plan = replace(plan, frozen=True, epochs=0, warmup=0)
-        if self.words and plan.frozen:
+        if self.bag_of_words and plan.frozen:
             plan = replace(plan, frozen=False, token_drop=0.0)
         return plan
 
@@ -101,12 +102,12 @@ METHODS: dict[str, Method] = {}
 
 
 def method(name: str, *, task: Task, paper: str, plans: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-           words: Words = "", depths: int = 1, whole: bool = False, closed: bool = False,
-           labelled_pool: bool = False, bounded: bool = False, twin: str = "") -> Callable[..., Any]:
+           bag_of_words: Words = "", depths: int = 1, needs_full_encoder: bool = False, no_steps: bool = False,
+           labelled_as_pool: bool = False, subsamples_pool: bool = False, multilabel_method: str = "") -> Callable[..., Any]:
     """Registers a function as a method."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
-        METHODS[name] = Method(name, task, paper, build, plans, words, depths, whole or depths > 1, closed,
-                               labelled_pool, bounded or closed, twin)
+        METHODS[name] = Method(name, task, paper, build, plans, bag_of_words, depths, needs_full_encoder or depths > 1,
+                               no_steps, labelled_as_pool, subsamples_pool or no_steps, multilabel_method)
         return build
     return register
 
@@ -122,7 +123,7 @@ def check(method_name: str, name: str, value: Any, default: Any) -> None:
     """Refuses a word that is not among the choices, or a number that is out of its range."""
     if name in CHOICES:
         if value not in CHOICES[name]:
-            raise BadInput(f"{name}={value} is not known to {method_name}; give one of {', '.join(CHOICES[name])}.")
+            raise BadInput(f"{name}={value} is not a choice of {method_name}; give one of {', '.join(CHOICES[name])}.")
         return
     low, high = RANGES[name]
     number = isinstance(value, (int, float)) and not isinstance(value, bool) and low <= value <= high

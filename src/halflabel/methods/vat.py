@@ -9,21 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from halflabel.encoders.encoder import Encoder
 from halflabel.methods.registry import method
-from halflabel.model.encoder import Encoder
-from halflabel.model.head import Linear
-from halflabel.model.network import Network
-from halflabel.parts.losses import cross_entropy, divergence
-from halflabel.parts.pseudo import Heard
-from halflabel.train.objective import Draw, Objective, Problem, Rule, SelfTraining, Step
+from halflabel.nn.losses import cross_entropy, divergence
+from halflabel.nn.network import Linear, Network
+from halflabel.nn.pseudo_labels import NoLabels
+from halflabel.training.objective import CustomStep, Objective, Problem, SelfTraining, StepBatch, StepResult
 from halflabel.types import Shape
 
 
-@method("vat", task="multi-class", paper="VAT: Miyato et al., TPAMI 2018; on words, ICLR 2017", whole=True)
+@method("vat", task="multi-class", paper="VAT: Miyato et al., TPAMI 2018; on words, ICLR 2017", needs_full_encoder=True)
 def vat(shape: Shape, *, eps: float = 5.0, alpha: float = 1.0, xi: float = 0.1, share: float = 0.2) -> SelfTraining:
     """Smooth against the worst change of length eps in the word embeddings, or of a share of a frozen vector."""
-    return SelfTraining(head=Linear(shape), loss=cross_entropy, pseudo=Heard(shape),
-                        rule=Adversarial(eps, alpha, xi, share))
+    return SelfTraining(head=Linear(shape), loss=cross_entropy, pseudo_labels=NoLabels(shape),
+                        custom_step=Adversarial(eps, alpha, xi, share))
 
 
 class Opened(NamedTuple):
@@ -35,7 +34,7 @@ class Opened(NamedTuple):
     unit: Tensor | float  # what lengths are measured in, (N, 1, 1)
 
 
-class Adversarial(Rule):
+class Adversarial(CustomStep):
     """The plain step plus alpha times the local distributional smoothness of all its texts, labelled or not.
 
     Frozen vectors have no words to perturb. There the vector itself is: by a `share` of its own length where words
@@ -46,9 +45,9 @@ class Adversarial(Rule):
         super().__init__()
         self.eps, self.alpha, self.xi, self.share = eps, alpha, xi, share
 
-    def forward(self, objective: Objective, problem: Problem, draw: Draw, weight: float) -> Step:
-        step = objective.plain(problem, draw, weight)
-        rows = np.concatenate([draw.labelled, problem.labelled + draw.unlabelled])
+    def forward(self, objective: Objective, problem: Problem, batch: StepBatch, weight: float) -> StepResult:
+        step = objective.self_training_step(problem, batch, weight)
+        rows = np.concatenate([batch.labelled, problem.labelled + batch.unlabelled])
         opened = self.opened(objective.network, objective.inputs(problem, rows))
         return step._replace(loss=step.loss + self.alpha * self.smoothness(objective.network, opened))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from halflabel.bench.corpora.own import named, own
 from halflabel.bench.corpora.parts import Parts, compared
 from halflabel.bench.corpora.sources import SOURCES, missing, place_of
+from halflabel.bench.corpora.user_corpora import named, own
 
 __all__ = ["SOURCES", "Parts", "load"]
 

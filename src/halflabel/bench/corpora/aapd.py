@@ -8,9 +8,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from halflabel.bench.corpora.parts import Parts, needed
-from halflabel.data.files import File
-from halflabel.data.lines import split
-from halflabel.types import BadInput, Corpus
+from halflabel.data.corpus import Corpus
+from halflabel.data.readers.files import File
+from halflabel.data.readers.lines import split
+from halflabel.errors import BadInput
 
 PARTS = ("train", "val", "test")
 FILES = tuple(f"{kind}_{part}" for part in PARTS for kind in ("text", "label"))

@@ -1,4 +1,4 @@
-r"""AG News, Yelp and Yahoo as Zhang, Zhao and LeCun (2015) publish them: csv of class index and fields, no header.
+"""AG News, Yelp and Yahoo as Zhang, Zhao and LeCun (2015) publish them: csv of class index and fields, no header.
 
 Quotes inside a cell are doubled, and a new line is written as \n. Yelp has a backslash before such quotes as well. In
 AG News a bare backslash stands where a line of the agency's text ended, so there "the\new" is "the new".
@@ -17,8 +17,9 @@ from pathlib import Path
 
 from halflabel.bench.corpora.parts import Parts, existing, needed
 from halflabel.bench.corpora.store import stored
-from halflabel.data.files import File, decoded, line_blocks
-from halflabel.types import BadInput, Label
+from halflabel.data.corpus import Label
+from halflabel.data.readers.files import File, decoded, line_blocks
+from halflabel.errors import BadInput
 
 HEADER = "class index"  # the first cell of a header that some copies have
 

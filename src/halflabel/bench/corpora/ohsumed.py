@@ -11,8 +11,9 @@ import numpy as np
 
 from halflabel.bench.corpora.parts import Parts
 from halflabel.bench.paper import statistics
-from halflabel.data.files import File
-from halflabel.types import BadInput, Corpus
+from halflabel.data.corpus import Corpus
+from halflabel.data.readers.files import File
+from halflabel.errors import BadInput
 
 CATEGORIES = tuple(f"C{k:02d}" for k in range(1, 24))
 SEED = 0  # of the split, which is the same for every run

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from halflabel.bench.paper import statistics
-from halflabel.data.files import File
-from halflabel.types import BadInput, Corpus
+from halflabel.data.corpus import Corpus
+from halflabel.data.readers.files import File
+from halflabel.errors import BadInput
 
 Reader = Callable[[str, Path], "Parts | None"]  # of a corpus by its name, in a folder; None: files of another kind
 

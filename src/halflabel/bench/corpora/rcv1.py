@@ -9,8 +9,9 @@ from pathlib import Path
 
 from halflabel.bench.corpora.parts import Parts, needed
 from halflabel.bench.corpora.store import stored
-from halflabel.data.files import File, decoded, line_blocks
-from halflabel.types import BadInput, Label
+from halflabel.data.corpus import Label
+from halflabel.data.readers.files import File, decoded, line_blocks
+from halflabel.errors import BadInput
 
 TOPICS = "rcv1-v2.topics.qrels"
 TRAIN = "lyrl2004_tokens_train.dat"

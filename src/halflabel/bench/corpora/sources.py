@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from halflabel.bench.corpora import aapd, class_csv, ohsumed, rcv1
 from halflabel.bench.corpora.parts import Reader
-from halflabel.types import BadInput
+from halflabel.errors import BadInput
 
 
 class Source(NamedTuple):

@@ -9,10 +9,10 @@ from itertools import islice
 from pathlib import Path
 from typing import overload
 
-from halflabel.columns import Texts, write_arrow
-from halflabel.data.files import File
-from halflabel.disk import cache_folder, write_folder
-from halflabel.types import Corpus, Label
+from halflabel.atomic import cache_folder, write_folder
+from halflabel.data.columns import TextColumn, write_arrow
+from halflabel.data.corpus import Corpus, Label
+from halflabel.data.readers.files import File
 
 VERSION = 1  # of what stands in the folder and of how files are read
 FILE = "texts.arrow"
@@ -23,7 +23,7 @@ Rows = Callable[[], Iterable[tuple[str, str]]]  # texts, and labels as the store
 class Kept(Sequence[str]):
     """Stored texts to draw from: what is drawn is a list, so that a run encodes no more than its own texts."""
 
-    def __init__(self, texts: Texts) -> None:
+    def __init__(self, texts: TextColumn) -> None:
         self.texts = texts
 
     def __len__(self) -> int:
@@ -49,10 +49,10 @@ def stored(name: str, files: Sequence[File], rows: Rows, label: Callable[[str], 
     if not place.is_dir():
         place.parent.mkdir(parents=True, exist_ok=True)
         write_folder(place, lambda folder: _write(folder / FILE, rows()), shared=True)
-    texts = Texts(place / FILE, key)
+    texts = TextColumn(place / FILE, key)
     known: dict[str, Label | tuple[Label, ...]] = {}
     labels: list[Label | tuple[Label, ...] | None] = []
-    for one in Texts(place / FILE, key, "label"):
+    for one in TextColumn(place / FILE, key, "label"):
         if one not in known:
             known[one] = label(one)
         labels.append(known[one])

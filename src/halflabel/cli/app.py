@@ -1,0 +1,70 @@
+"""The command line: `halflabel train`, `predict`, `evaluate`, `check`, `split`, `export` and the others.
+
+Nothing heavy is imported before a command runs, so that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from halflabel import __version__
+from halflabel.cli import bench, console
+from halflabel.cli.augment import augment
+from halflabel.cli.cache import cache
+from halflabel.cli.check import check
+from halflabel.cli.demo import demo
+from halflabel.cli.evaluate import evaluate
+from halflabel.cli.export import export
+from halflabel.cli.export_to import export_to
+from halflabel.cli.info import info
+from halflabel.cli.methods import methods
+from halflabel.cli.predict import predict
+from halflabel.cli.split import split
+from halflabel.cli.train import train
+from halflabel.cli.tune import tune
+from halflabel.errors import BadInput
+
+USAGE = 2  # exit code for what a person can mend
+
+app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
+    "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
+for command in (train, predict, evaluate, tune, export, check, split, augment, export_to, cache, methods, info, demo):
+    app.command()(command)
+app.add_typer(bench.app, name="bench")
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.say(f"halflabel {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def halflabel(
+    version: Annotated[bool, typer.Option("--version", show_envvar=False, is_eager=True, callback=_version,
+                                          help="Print the version and exit.")] = False,
+) -> None:
+    """Text classification from a handful of labels and a heap of unlabelled texts."""
+
+
+def main() -> None:
+    """Runs the command; what a person can mend ends as one sentence and exit code 2."""
+    try:
+        app(args=sys.argv[1:] or ["--help"], prog_name="halflabel")
+    except SystemExit as end:
+        if not isinstance(end.__context__, BrokenPipeError):
+            raise
+        # whoever read our output has seen enough; Python must not try to write the rest of it when it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except BadInput as error:
+        console.fail(str(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        remedy = "free some space, check the permissions or choose another place"
+        console.fail(f"{where}{error.strerror or error}; {remedy}")
+    sys.exit(USAGE)

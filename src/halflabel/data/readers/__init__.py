@@ -1,0 +1,1 @@
+"""Readers: files of many formats become tables of texts and labels."""

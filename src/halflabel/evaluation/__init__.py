@@ -1,0 +1,1 @@
+"""Metrics, and the rules that turn scores into labels. No torch."""

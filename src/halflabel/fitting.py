@@ -1,0 +1,221 @@
+"""From corpora to a trained model: encoder, views, method and plan are put together, and the loop runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from halflabel.atomic import cache_folder
+from halflabel.data.augmentation import WordEdits
+from halflabel.data.corpus import Corpus
+from halflabel.data.labels import Classes
+from halflabel.data.sequences import columns_of, concat
+from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.inputs import Inputs, TokenInputs, VectorInputs
+from halflabel.encoders.layer_cache import HiddenStateInputs
+from halflabel.encoders.loading import load_encoder
+from halflabel.encoders.vector_cache import VectorCache
+from halflabel.errors import BadInput
+from halflabel.evaluation.decisions import Decision
+from halflabel.evaluation.metrics import multi_class, multi_label
+from halflabel.events import EncodingProgress, Report, silent
+from halflabel.methods.registry import Method, find
+from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels, unlearnable_notices
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.persistence.model import TrainedModel
+from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
+from halflabel.randomness import Stream, generator, shuffled
+from halflabel.settings import Settings
+from halflabel.training.checkpoint import FolderStore, NoStore
+from halflabel.training.loop import Outcome, Trainer, train
+from halflabel.training.objective import Objective, Problem, StartInputs, StartResult
+from halflabel.training.statistics import outputs
+from halflabel.training.time_budget import fit_to_minutes, within_passes
+from halflabel.types import Plan, Shape
+
+POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
+
+
+@dataclass(frozen=True, eq=False)
+class Trained:
+    """A model and how its run went."""
+
+    model: TrainedModel
+    outcome: Outcome
+    rows: list[int] | None = None  # of the pool that were trained on; None for all
+
+
+def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
+        truth: list[Any] | None = None, classes: Classes | None = None, folder: Path | None = None,
+        resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0) -> Trained:
+    """Trains a method on clean corpora; `classes` fixes labels that may not occur in the labelled texts."""
+    began = time.monotonic()
+    given_classes, classes = classes, classes or Classes.of(labelled.labels)
+    texts = fingerprint(labelled, pool, given_classes)
+    method, given = find(settings.method), len(pool)
+    rows = subsample(len(pool), method, settings.seed)
+    if rows is not None:
+        pool, truth = in_memory(pool, rows), truth and [truth[i] for i in rows]
+    earlier = None if folder is None else open_run(folder, settings, texts, resume)
+    if method.labelled_as_pool and not given:
+        pool = labelled.without_labels()
+    encoder = make_encoder(method, settings, concat(labelled.texts, pool.texts))
+    shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
+    torch.manual_seed(settings.seed)
+    objective = Objective(PrecomputedVectors() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
+    problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
+    plan = Plan.from_json(earlier["plan"]) if earlier else within_passes(settings.plan, problem.unlabelled)
+    trainer = Trainer(objective, problem, plan, settings.seed)
+    if not earlier:
+        fit_to_minutes(trainer, report)
+    unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
+    facts: dict[str, Any] = {
+        "encoder": settings.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
+        "texts": {"labelled": len(labelled), "unlabelled": given, "fingerprint": texts},
+        "matrix": given_classes is not None, "hard_labels": unlearnable}
+    model = TrainedModel(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
+    dev_scorer = make_dev_scorer(model, dev, objective, problem) if dev is not None else None
+    if folder is not None and not earlier:
+        prepare_folder(folder, model, trainer.plan, settings)
+    store = NoStore() if folder is None else FolderStore(folder)
+    notices = unlearnable_notices(unlearnable)
+    for notice in notices:
+        report(notice)
+    outcome = train(trainer, store, report, dev_scorer, checkpoint_seconds=checkpoint_seconds)
+    if problem.task == "multi-label":
+        model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
+    facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
+                    "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
+    if folder is not None:
+        close_folder(folder, model)
+    store.finish()
+    return Trained(model, outcome, rows)
+
+
+def subsample(number: int, method: Method, seed: int) -> list[int] | None:
+    """Rows of the pool that a method trains on: all (None), or a random sample if it can only hold so many."""
+    if number <= POOL_LIMIT or not method.subsamples_pool:
+        return None
+    rows = generator(seed, Stream.POOL_SUBSAMPLE).choice(number, POOL_LIMIT, replace=False)
+    return [int(i) for i in np.sort(rows)]
+
+
+def in_memory(pool: Corpus, rows: list[int]) -> Corpus:
+    """Some rows of a pool on disk, as lists."""
+    views = [pool.views[i] for i in rows] if pool.views else []
+    return Corpus([pool.texts[i] for i in rows], [None] * len(rows), views, pool.source)
+
+
+def make_encoder(method: Method, settings: Settings, texts: Sequence[str]) -> Encoder | BagOfWords:
+    """The encoder by name, or for methods on bags of words the vocabulary of the texts."""
+    if method.bag_of_words:
+        size = int(settings.hyper.get("vocabulary", method.defaults["vocabulary"]))
+        return BagOfWords.fit(texts, size, tf_idf=method.bag_of_words == "tf-idf")
+    encoder = load_encoder(settings.encoder, settings.plan.max_tokens, method.depths)
+    freeze(encoder, settings.plan)
+    return encoder
+
+
+def make_problem(encoder: Encoder | BagOfWords, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
+                 settings: Settings, report: Report = silent, truth: list[Any] | None = None) -> Problem:
+    """Token ids or precomputed vectors of all texts, labelled first, in as many views as the method wants."""
+    plan, method = settings.plan, objective.method
+    y = torch.from_numpy(classes.matrix(labelled.labels))
+    objective.pseudo_labels.set_labelled(y)
+    views = [concat(labelled.texts, pool.texts)]
+    if method.strong_views and len(pool):
+        views += [concat(labelled.texts, view) for view in strong_views(pool, classes.names, settings.seed)]
+
+    def progress(done: int, total: int) -> None:
+        report(EncodingProgress(done, total))
+
+    start = StartResult()
+    if method.start is not None:
+        start = method.start(StartInputs(views[0], y, encoder, lambda: vector_cache(encoder)(views[0], progress),
+                                         settings.seed))
+    inputs: Inputs
+    tokens, states = cache_folder() / "tokens", cache_folder() / "states"
+    if plan.frozen:
+        inputs = VectorInputs([vector_cache(encoder).rows(view, progress) for view in views], drop=plan.token_drop)
+    elif plan.frozen_layers and isinstance(encoder, Encoder):
+        inputs = HiddenStateInputs(encoder, views, folder=states, drop=plan.token_drop, tokens=tokens)
+    else:
+        inputs = TokenInputs(encoder, views, drop=plan.token_drop, folder=tokens)
+    known = None if truth is None else torch.from_numpy(classes.matrix(truth))
+    return Problem(inputs, y, len(pool), len(views), known, labelled.task, start)
+
+
+def vector_cache(encoder: Encoder | BagOfWords) -> VectorCache:
+    """The cache of an encoder's vectors."""
+    assert isinstance(encoder, Encoder), "bags of words are not cached as vectors"
+    return VectorCache(cache_folder() / "vectors", encoder)
+
+
+def freeze(encoder: Encoder, plan: Plan) -> None:
+    """Freezes what the plan does not train: word embeddings and lowest layers; removes dropout if it says so."""
+    for module in encoder.modules():
+        if isinstance(module, nn.Dropout) and not plan.dropout:
+            module.p = 0.0
+        if isinstance(module, nn.Embedding) and not plan.embeddings:
+            module.requires_grad_(False)
+    if plan.frozen_layers and not plan.frozen:
+        if plan.frozen_layers >= len(encoder.layers):
+            raise BadInput(f"frozen_layers={plan.frozen_layers} leaves nothing to train: the encoder has "
+                           f"{len(encoder.layers)} layers; give fewer, or use the plan frozen.")
+        encoder.frozen_layers = plan.frozen_layers
+        encoder.body.embeddings.requires_grad_(False)
+        encoder.layers[: plan.frozen_layers].requires_grad_(False)
+
+
+def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[Sequence[str]]:
+    """The views that came with the pool, else one made by word edits."""
+    if pool.views:
+        return columns_of(pool.views)
+    return [WordEdits.fit(pool.texts, seed=seed, keep=[str(name) for name in names]).views(pool.texts, seed)]
+
+
+def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, problem: Problem) -> Callable[[], float]:
+    """A function that scores the model as it stands on the dev set: micro F1 under the method's decision rule."""
+    names, truth = model.classes.names, model.classes.matrix(dev.labels, source=dev.source)
+    if np.isnan(truth).any():
+        raise BadInput(f"{dev.source}: some labels of dev texts are unknown; give texts whose labels are all known.")
+
+    # a frozen encoder encodes the dev set once
+    h = vector_cache(model.encoder)(dev.texts) if isinstance(model.network.encoder, PrecomputedVectors) else None
+
+    def score() -> float:
+        scores = model.raw_scores(dev.texts) if h is None else model.classified(h).scores.cpu().numpy()
+        if problem.task == "multi-class":
+            return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
+        decide = fit_decision(scores, objective, problem, "dev texts")
+        return float(multi_label(truth > 0, decide(scores), scores, names)["micro_f1"])
+    return score
+
+
+def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective, problem: Problem, plan: Plan,
+                  seed: int) -> Decision:
+    """The decision of a trained model, fitted on scores of the pool; without one, of dev or labelled texts."""
+    if problem.unlabelled:
+        rng = generator(seed, Stream.DECISION_SAMPLE)
+        rows = np.sort(shuffled(rng, problem.unlabelled)[: plan.survey]).astype(np.int64)
+        scores = outputs(objective, problem.inputs, problem.labelled + rows)[1].numpy()
+        return fit_decision(scores, objective, problem, f"{len(rows)} unlabelled texts")
+    if dev is not None:
+        return fit_decision(model.scores(dev.texts), objective, problem, f"{len(dev)} dev texts")
+    scores = outputs(objective, problem.inputs, np.arange(problem.labelled))[1].numpy()
+    return fit_decision(scores, objective, problem, f"{problem.labelled} labelled texts")
+
+
+def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, source: str) -> Decision:
+    """Decision rules for a method's scores (N, K): log-odds are cut at 0, angular scores at labelled frequencies."""
+    method = objective.method
+    return Decision.fit(scores, label_frequencies(problem.y).double().numpy(), source=source, logits=method.logits,
+                        slope=method.slope, chosen="fixed" if method.logits else "prior-quantile")

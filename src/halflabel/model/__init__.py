@@ -1,1 +1,0 @@
-"""From texts to balanced scores: encoder, head, angles."""

@@ -1,0 +1,111 @@
+"""The network: encoder, head and label angles, from inputs to scores."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.encoder import Encoder, half_precision
+from halflabel.types import Shape
+
+WIDTH = 128  # Sec. IV-A: hidden size of the classifier
+
+
+class Output(NamedTuple):
+    """The network's output for N texts."""
+
+    h: Tensor  # (N, H) pooled encoder states
+    f: Tensor  # (N, D) features that enter the last layer
+    scores: Tensor  # (N, K) cos(psi), or logits
+
+
+class Network(nn.Module):
+    """Scores for a batch of inputs; everything after the encoder stays in fp32."""
+
+    def __init__(self, encoder: Encoder | BagOfWords | PrecomputedVectors, head: Head, angles: Angles) -> None:
+        super().__init__()
+        self.encoder, self.head, self.angles = encoder, head, angles
+
+    def forward(self, *inputs: Tensor) -> Output:
+        with half_precision(inputs[0].device):
+            h = self.encoder(*inputs)
+        return self.classify(h.float())
+
+    def classify(self, h: Tensor) -> Output:
+        """The part after the encoder, (N, H)."""
+        f = self.head.features(h)
+        return Output(h, f, self.angles(self.head(f)))
+
+
+class PrecomputedVectors(nn.Module):
+    """Takes the encoder's place where its vectors were computed beforehand."""
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return vectors
+
+
+class Head(nn.Module):
+    """From pooled vectors (N, H) to features (N, D), and by `forward` from those to scores (N, K)."""
+
+    def features(self, h: Tensor) -> Tensor:
+        raise AssertionError("every head defines its features")
+
+
+class Linear(Head):
+    """f = tanh(A h), then logits."""
+
+    def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
+        super().__init__()
+        self.hidden = nn.Linear(shape.width, width)
+        self.output = nn.Linear(width, shape.labels)
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, H) -> (N, D)."""
+        return torch.tanh(self.hidden(h))
+
+    def forward(self, f: Tensor) -> Tensor:
+        """Logits, (N, D) -> (N, K)."""
+        logits: Tensor = self.output(f)
+        return logits
+
+
+class NormalizedLinear(Head):
+    """Logits of the vector scaled to unit length: the form in which linear models are fitted in closed form."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.output = nn.Linear(shape.width, shape.labels)
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, H) -> (N, H) of length one."""
+        return functional.normalize(h, dim=1)
+
+    def forward(self, f: Tensor) -> Tensor:
+        """Logits, (N, H) -> (N, K)."""
+        logits: Tensor = self.output(f)
+        return logits
+
+    @torch.no_grad()
+    def set(self, weight: Tensor, bias: Tensor) -> None:
+        """Sets the weights to those of a fitted linear model, logits = f W + b, W (H, K), b (K,)."""
+        self.output.weight.copy_(weight.T)
+        self.output.bias.copy_(bias)
+
+
+class Angles(nn.Module):
+    """Label angles as they are, as in the AM loss; `methods.bdd.BalancedAngles` balances them."""
+
+    def forward(self, cos: Tensor) -> Tensor:
+        """(N, K) -> (N, K)."""
+        return cos
+
+    def update(self, f: Tensor, y: Tensor) -> None:
+        """At the start of an epoch: features (N, D) and labels (N, K) of labelled and pseudo-labelled texts."""
+
+    def report(self) -> dict[str, list[float]]:
+        """Statistics for the log."""
+        return {}

@@ -1,0 +1,1 @@
+"""Trained models on disk: run folders, saved models, ONNX exports."""

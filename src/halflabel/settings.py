@@ -1,0 +1,52 @@
+"""The settings of a run, chosen once and checked before anything is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from halflabel.errors import BadInput, WrongTask
+from halflabel.methods import METHODS, find
+from halflabel.plans import adjustable, plan_named
+from halflabel.types import Plan, Task
+
+DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
+KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
+WORDS = "words"  # takes the place of an encoder's name for methods on bags of words
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All choices of a run that are not texts."""
+
+    method: str
+    plan: Plan
+    encoder: str
+    seed: int
+    hyper: dict[str, Any]  # hyper-parameters that differ from the method's defaults
+
+    def to_json(self) -> dict[str, Any]:
+        return {"method": self.method, "plan": self.plan.to_json(), "encoder": self.encoder, "seed": self.seed,
+                "hyper": self.hyper}
+
+
+def choose_settings(task: Task, *, method: str | None = None, encoder: str | None = None, plan: str = "laptop",
+                    minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0) -> Settings:
+    """Method, plan and hyper-parameters for labels of that kind; `changes` are single values by name."""
+    chosen = find(method or DEFAULT_METHODS[task])
+    if task == "multi-label" and chosen.multilabel_method:
+        chosen = find(chosen.multilabel_method)
+    if chosen.task != task:
+        fitting = ", ".join(sorted(other.name for other in METHODS.values() if other.task == task))
+        raise WrongTask(f"the labels are {KINDS[task]}, but the method {chosen.name} is for {KINDS[chosen.task]}; "
+                        f"choose one of {fitting}.")
+    rest = dict(changes or {})
+    known = [*chosen.defaults, *([] if chosen.no_steps else adjustable())]
+    if unknown := [key for key in rest if key not in known]:
+        raise BadInput(f"'{unknown[0]}' is no setting of {chosen.name}; it has {', '.join(known)}.")
+    hyper = {key: rest.pop(key) for key in list(rest) if key in chosen.defaults}
+    chosen.check(hyper)
+    if minutes is not None:
+        rest["minutes"] = minutes
+    adapted = chosen.adapt_plan(plan_named(plan, **{**chosen.plans.get(plan, {}), **rest}))
+    return Settings(chosen.name, adapted, WORDS if chosen.bag_of_words else encoder or adapted.encoder, seed, hyper)

@@ -1,0 +1,271 @@
+"""The commands around data: check, split, augment, export-to, cache, and predictions that stream."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
+from conftest import tiny_texts
+from halflabel.classifier import TextClassifier
+from halflabel.cli.predict import chunks, texts_of
+from halflabel.data.readers.files import File
+from halflabel.data.readers.read import read
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    return runner(capsys, monkeypatch)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: str) -> Path:
+    """A model that is trained once for all tests that only ask it."""
+    folder = tmp_path_factory.mktemp("asked") / "model"
+    settings = {"epochs": 1, "epoch_steps": 5, "warmup": 300}
+    TextClassifier("ce", tiny_encoder, "frozen", settings=settings).fit(*tiny_texts(8), folder=folder)
+    return folder
+
+
+class TestCheck:
+    def test_good_data(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        write_csv(tmp_path / "a.csv", *tiny_texts(4))
+        write_csv(tmp_path / "pool.csv", tiny_texts(6, seed=1)[0])
+        arguments = ("check", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--encoder", tiny_encoder)
+        done = cli(*arguments, "--strict", "--json")
+        said = json.loads(done.out)
+        counts = [said[name] for name in ("labelled", "unlabelled", "errors", "warnings")]
+        assert done.code == 0 and counts == [12, 18, 0, 0]
+        assert said["labels"] == {"food": 4, "money": 4, "sport": 4}
+        assert said["estimate"]["minutes"] >= 0 and said["estimate"]["gigabytes"] > 0.5
+        assert "training by the plan laptop takes" in cli(*arguments).out
+
+    def test_everything_that_is_wrong_is_said(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        texts, labels = tiny_texts(4)
+        rows = [*zip(texts, labels, strict=True), (texts[0], labels[0]), (texts[1], "chess"), (" ", "food"),
+                ("\u00c3\u00a9clair bread", "food"), ("bread \ufffd", "food"), ("x\x01y", "food"), ("goal", "Sport "),
+                ("goal " * 100, "sport")]
+        write_jsonl(tmp_path / "a.jsonl", [{"text": t, "label": y, "body": "one two three " * 60} for t, y in rows])
+        write_csv(tmp_path / "pool.csv", [*tiny_texts(3, seed=1)[0], texts[3], texts[3], ""])
+        write_csv(tmp_path / "dev.csv", [texts[2]], [labels[2]])
+        arguments = ("check", tmp_path / "a.jsonl", "--unlabelled", tmp_path / "pool.csv", "--dev",
+                     tmp_path / "dev.csv", "--encoder", tiny_encoder)
+        done = cli(*arguments, "--json")
+        said = " / ".join(one["what"] for one in json.loads(done.out)["findings"])
+        for words in ("1 empty text in", "duplicate text", "different labels for one text", "look like one label",
+                      "single text", "U+FFFD", "Latin-1", "control characters", "'body'", "labelled and the unlabelled",
+                      "dev and the labelled", "pass the limit"):
+            assert words in said, words
+        assert done.code == 0 and cli(*arguments, "--strict", "--no-tokens").code == 1
+        assert all(one["action"] for one in json.loads(done.out)["findings"])
+
+    @pytest.mark.parametrize(("content", "words"), [
+        ("text,label\na,x\nb,x\n", "1 different labels"), ("text\na\n", "0 different labels"), ("", "is empty"),
+        ("text,label\na,-1\nb,x\n", "'-1'")])
+    def test_errors(self, tmp_path: Path, cli: Ran, content: str, words: str) -> None:
+        (tmp_path / "a.csv").write_text(content)
+        done = cli("check", tmp_path / "a.csv", "--no-tokens", "--json")
+        assert done.code == 2 and any(words in one["what"] for one in json.loads(done.out)["findings"])
+        assert cli("check", tmp_path / "a.csv", "--no-tokens").code == 2
+
+    def test_unknown_labels_in_dev(self, tmp_path: Path, cli: Ran) -> None:
+        write_csv(tmp_path / "a.csv", *tiny_texts(2))
+        write_csv(tmp_path / "dev.csv", ["rook"], ["chess"])
+        done = cli("check", tmp_path / "a.csv", "--dev", tmp_path / "dev.csv", "--no-tokens")
+        assert done.code == 2 and "'chess' is unknown" in done.out
+
+
+class TestSplit:
+    def test_parts_and_fingerprint(self, tmp_path: Path, cli: Ran) -> None:
+        write_csv(tmp_path / "all.csv", *tiny_texts(30))
+        said = [json.loads(cli("split", tmp_path / "all.csv", "--labelled", "5/class", "--dev", "9", "--test", "0.2",
+                               "--seed", "3", "--out", tmp_path / name, "--json", "--format", "csv").out)
+                for name in ("one", "two")]
+        assert said[0]["fingerprint"] == said[1]["fingerprint"] and said[0]["test"] == 18
+        parts = {name: read(tmp_path / "one" / f"{name}.csv") for name in ("labelled", "unlabelled", "dev", "test")}
+        assert [len(part) for part in parts.values()] == [15, 48, 9, 18]
+        assert sorted(text for part in parts.values() for text in part.texts) == sorted(tiny_texts(30)[0])
+        assert set(parts["unlabelled"].labels) == {None}
+        assert json.loads((tmp_path / "one" / "split.json").read_text())["seed"] == 3
+
+    @pytest.mark.parametrize(("arguments", "words"), [
+        (["--labelled", "many"], "not understood"), (["--labelled", "5/class", "--dev", "x"], "--dev x"),
+        (["--labelled", "99/class"], "left for labelled"), (["--labelled", "5", "--format", "xml"], "not known"),
+        (["--labelled", "5/class", "--test", "1.5"], "not a share")])
+    def test_mistakes_leave_nothing(self, tmp_path: Path, cli: Ran, arguments: list[str], words: str) -> None:
+        write_csv(tmp_path / "all.csv", *tiny_texts(8))
+        done = cli("split", tmp_path / "all.csv", *arguments, "--out", tmp_path / "deep" / "parts")
+        assert done.code == 2 and words in done.err and done.lines == 1 and not (tmp_path / "deep").exists()
+
+    def test_a_full_folder_is_left_alone(self, tmp_path: Path, cli: Ran) -> None:
+        write_csv(tmp_path / "all.csv", *tiny_texts(8))
+        assert "exists already" in cli("split", tmp_path / "all.csv", "--labelled", "1/class", "--out", tmp_path).err
+
+
+class TestAugment:
+    @pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+    def test_views_for_training(self, tmp_path: Path, tiny_encoder: str, cli: Ran, suffix: str) -> None:
+        write_csv(tmp_path / "pool.csv", *tiny_texts(8, seed=1))
+        out = tmp_path / f"views.{suffix}"
+        assert "views differ" in cli("augment", tmp_path / "pool.csv", "--views", "2", "--out", out).out
+        corpus = read(out)
+        assert len(corpus.views[0]) == 2 and any(view != text for text, (view, _) in
+                                                 zip(corpus.texts, corpus.views, strict=True))
+        write_csv(tmp_path / "a.csv", *tiny_texts(4))
+        done = cli("train", tmp_path / "a.csv", "--unlabelled", out, "--method", "bdd-f", "--encoder", tiny_encoder,
+                   "--out", tmp_path / "run", *FAST)
+        assert done.code == 0, done.err
+
+    def test_negations_numbers_and_labels_stay(self, tmp_path: Path, cli: Ran) -> None:
+        texts = [f"not the {i} sport is never it was for a goal of the team" for i in range(20)]
+        write_csv(tmp_path / "a.csv", texts, ["sport", "food"] * 10)
+        cli("augment", tmp_path / "a.csv", "--share", "1", "--keep", "goal", "--out", tmp_path / "v.csv")
+        for i, (view,) in enumerate(read(tmp_path / "v.csv").views):
+            assert {"not", "never", str(i), "sport", "goal"} <= set(view.split()), view
+
+    def test_back_translation(self, tmp_path: Path, cli: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("halflabel.data.translation.back_translate",
+                            lambda texts, **more: [text.upper() for text in texts])
+        write_csv(tmp_path / "a.csv", ["bread", "goal"])
+        cli("augment", tmp_path / "a.csv", "--how", "backtranslate", "--out", tmp_path / "v.csv")
+        assert read(tmp_path / "v.csv").views == [("BREAD",), ("GOAL",)]
+        assert cli("augment", tmp_path / "a.csv", "--how", "magic", "--out", tmp_path / "w.csv").code == 2
+
+
+class TestPredictStreams:
+    def test_shards_are_never_lost(self, model: Path, tmp_path: Path, cli: Ran,
+                                   monkeypatch: pytest.MonkeyPatch) -> None:
+        from halflabel.cli import predict
+
+        monkeypatch.setattr(predict, "CHUNK", 4)
+        texts = tiny_texts(10, seed=4)[0]
+        write_csv(tmp_path / "in.csv", texts)
+        arguments = ("predict", model, tmp_path / "in.csv", "--out", tmp_path / "out", "--shard", 8, "--format", "csv")
+        asked: list[int] = []
+        honest = predict.rows
+
+        def failing(fitted: Any, chunk: list[str], rule: Any, *, everything: bool) -> list[dict[str, Any]]:
+            asked.append(len(chunk))
+            if sum(asked) > 20:
+                raise KeyboardInterrupt
+            return honest(fitted, chunk, rule, everything=everything)
+
+        monkeypatch.setattr(predict, "rows", failing)
+        assert cli(*arguments).code != 0
+        done = sorted(path.name for path in (tmp_path / "out").glob("part-*"))
+        assert done == ["part-00000.csv", "part-00001.csv"]
+        monkeypatch.setattr(predict, "rows", honest)
+        assert cli(*arguments).code == 2
+        assert "14 predictions" in cli(*arguments, "--resume").out
+        assert list(read(str(tmp_path / "out" / "part-*.csv")).texts) == texts
+        assert "no shards of this model" in cli(*arguments[:-1], "jsonl", "--resume").err
+
+    def test_the_format_that_came_in(self, model: Path, tmp_path: Path, cli: Ran) -> None:
+        write_csv(tmp_path / "in.csv", ["bread", "goal"])
+        assert cli("predict", model, tmp_path / "in.csv", "--format", "same").out.startswith("text,label,score\n")
+        (tmp_path / "in.txt").write_text("bread\n")
+        assert json.loads(cli("predict", model, tmp_path / "in.txt", "--format", "same").out)["text"] == "bread"
+
+    @pytest.mark.parametrize(("arguments", "words"), [
+        (["--resume"], "--shard"), (["--shard", "5"], "--out"), (["--shard", "5", "--out", "in.txt"], "is a file")])
+    def test_mistakes(self, model: Path, tmp_path: Path, cli: Ran, monkeypatch: pytest.MonkeyPatch,
+                      arguments: list[str], words: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        (tmp_path / "in.txt").write_text("bread\n")
+        done = cli("predict", model, "in.txt", *arguments)
+        assert done.code == 2 and words in done.err and done.lines == 1
+
+    def test_output_appears_while_input_is_still_coming_and_a_closed_pipe_is_no_error(self, model: Path) -> None:
+        process = subprocess.Popen([sys.executable, "-m", "halflabel", "predict", str(model)], stdin=subprocess.PIPE,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert process.stdin and process.stdout and process.stderr
+        process.stdin.write("bread\n")
+        process.stdin.flush()
+        assert json.loads(process.stdout.readline())["text"] == "bread"
+        process.stdout.close()
+        process.stdin.write("goal\n" * 100)
+        process.stdin.close()
+        said = process.stderr.read()
+        assert process.wait(timeout=60) == 0 and said == ""
+        process.stderr.close()
+
+
+def test_lines_are_answered_when_no_more_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    ours, theirs = os.pipe()
+    monkeypatch.setattr("halflabel.cli.predict.PATIENCE", 0.05)
+    monkeypatch.setattr("halflabel.cli.predict.CHUNK", 4)
+    with open(ours) as stdin:
+        monkeypatch.setattr(sys, "stdin", stdin)
+        os.write(theirs, b"\xef\xbb\xbfone\r\ntw")
+        found = chunks(texts_of(File("-"), None))
+        assert next(found) == ["one"]
+        for written, expected in ((b"o\n\nthree\nf", ["two", "", "three"]), (b"\n" * 5, ["f", "", "", ""])):
+            os.write(theirs, written)
+            assert next(found) == expected
+        os.write(theirs, b"the end")
+        os.close(theirs)
+        assert list(found) == [["", "the end"]]
+
+
+def test_cache_is_counted_and_cleared(tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+    write_csv(tmp_path / "a.csv", *tiny_texts(4))
+    write_csv(tmp_path / "pool.csv", tiny_texts(8, seed=1)[0])
+    arguments = ("train", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--encoder", tiny_encoder,
+                 "--method", "bdd-s")
+    assert cli(*arguments, "--out", tmp_path / "one", *FAST).code == 0
+    laptop = ("--set", "epochs=1", "--set", "epoch_steps=2", "--set", "warmup=2")
+    assert cli(*arguments, "--out", tmp_path / "two", *laptop).code == 0
+    found = json.loads(cli("cache", "--json").out)
+    assert all(found[name]["files"] for name in ("pools", "tokens", "vectors"))
+    assert "removed" in cli("cache", "--clear").out
+    found = json.loads(cli("cache", "--json").out)
+    assert not any(found[name]["files"] for name in ("pools", "tokens", "vectors", "translations"))
+
+
+@pytest.mark.parametrize("tool", ["label-studio", "doccano", "prodigy", "csv"])
+def test_suggestions_corrected_by_a_person_train_the_next_model(tool: str, model: Path, tmp_path: Path,
+                                                                tiny_encoder: str, cli: Ran) -> None:
+    texts, truth = tiny_texts(6, seed=5)
+    write_csv(tmp_path / "pool.csv", texts)
+    out = tmp_path / {"label-studio": "tasks.json", "csv": "s.csv"}.get(tool, "s.jsonl")
+    assert cli("export-to", tool, model, tmp_path / "pool.csv", "--out", out).code == 0
+    assert cli("export-to", tool, model, tmp_path / "pool.csv", "--out", out).code == 2  # it is there already
+    corrected = tmp_path / f"corrected{out.suffix}"
+    person(tool, out, corrected, dict(zip(texts[:12], truth[:12], strict=True)))
+    corpus = read(corrected)
+    assert [label for label in corpus.labels if label is not None] == truth[:12] and len(corpus) == 18
+    done = cli("train", corrected, "--out", tmp_path / "next", "--encoder", tiny_encoder, "--json", *FAST)
+    assert done.code == 0, done.err
+    said = json.loads(done.out)
+    assert (said["n_labelled"], said["n_unlabelled"]) == (12, 6)
+
+
+def person(tool: str, suggested: Path, corrected: Path, truth: dict[str, str]) -> None:
+    """Sets the right label of some texts, as the tool would export it, and leaves the others without an answer."""
+    if tool == "csv":
+        rows = read(suggested)
+        write_csv(corrected, rows.texts, [truth.get(text, "") for text in rows.texts])
+        return
+    if tool == "label-studio":
+        tasks = json.loads(suggested.read_text())
+        for i, one in enumerate(tasks):
+            result = json.loads(json.dumps(one["predictions"][0]["result"]))
+            label = truth.get(one["data"]["text"])
+            result[0]["value"]["choices"] = [label]
+            one |= {"id": i, "annotations": [{"was_cancelled": False, "result": result}] if label else []}
+        corrected.write_text(json.dumps(tasks))
+        return
+    rows = [json.loads(line) for line in suggested.read_text().splitlines()]
+    for i, row in enumerate(rows):
+        label = truth.get(row["text"])
+        if tool == "doccano":
+            row |= {"id": i, "label": [label] if label else [], "Comments": []}
+        else:
+            row |= {"accept": [label] if label else [], "answer": "accept" if label else "ignore"}
+    write_jsonl(corrected, rows)

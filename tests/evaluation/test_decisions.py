@@ -1,0 +1,92 @@
+"""Decisions: what each rule is fitted to, that it survives JSON, and that it never needs the test set."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from sklearn.metrics import f1_score
+
+from halflabel.errors import BadInput
+from halflabel.evaluation.decisions import RULES, Calibration, Decision, best_threshold, evidence
+
+RNG = np.random.default_rng(0)
+PRIOR = np.array([0.5, 0.1, 0.02, 0.0])
+COSINES = RNG.uniform(-1, 1, (500, 4)).astype(np.float32)
+
+
+def angular(scores: np.ndarray = COSINES) -> Decision:
+    return Decision.fit(scores, PRIOR, source="500 unlabelled texts", logits=False, slope=20.0, chosen="prior-quantile")
+
+
+def test_calibrated_probabilities_have_the_labelled_frequencies_as_means() -> None:
+    p = angular().probabilities(COSINES)
+    assert p.mean(axis=0) == pytest.approx(PRIOR, abs=1e-6) and (p[:, 3] == 0).all()
+    assert (np.argsort(p[:, 0]) == np.argsort(evidence(COSINES, logits=False)[:, 0])).all()
+
+
+def test_log_odds_are_their_sigmoid() -> None:
+    calibration = Calibration.fit(COSINES, PRIOR, logits=True, slope=20.0)
+    assert calibration(COSINES) == pytest.approx(1 / (1 + np.exp(-COSINES.astype(np.float64))))
+
+
+def test_prior_quantile_gives_each_label_its_share_of_the_pool() -> None:
+    decision = angular()
+    assert decision(COSINES).sum(axis=0).tolist() == [250, 50, 10, 0]
+    assert decision(COSINES[:50]).sum() < decision(COSINES).sum()
+
+
+def test_a_small_pool_does_not_shut_out_a_rare_label() -> None:
+    small = COSINES[:10]
+    decision = Decision.fit(small, PRIOR, source="", logits=False, slope=20.0, chosen="prior-quantile")
+    assert not decision(small)[:, 2].any()
+    sure = small[:1].copy()
+    sure[0] = [-1.0, -1.0, 1.0, 1.0]
+    assert decision(sure).tolist() == [[False, False, True, False]]
+
+
+def test_fixed_cuts_at_one_half_and_top_k_takes_as_many_as_texts_have() -> None:
+    decision = angular()
+    assert (decision(COSINES, "fixed") == (decision.probabilities(COSINES) >= 0.5)).all()
+    assert decision.rule("top-k").k == 1 and (decision(COSINES, "top-k").sum(axis=1) == 1).all()
+    often = np.array([0.9, 0.8, 0.5, 0.0])
+    assert Decision.fit(COSINES, often, source="", logits=True, slope=1.0, chosen="fixed").rule("top-k").k == 2
+
+
+def test_best_threshold_is_the_best_of_all() -> None:
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        p, truth = rng.integers(0, 8, 40) / 8, rng.random(40) < 0.3
+        truth[0] = True
+        found = f1_score(truth, p >= best_threshold(p, truth))
+        assert found == pytest.approx(max(f1_score(truth, p >= cut) for cut in np.unique(p)))
+    assert best_threshold(np.ones(3), np.zeros(3, dtype=bool)) == np.inf
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_every_rule_can_be_tuned_and_kept(name: str) -> None:
+    truth = COSINES > 0.3
+    tuned = angular().tuned(name, COSINES, truth, "dev.csv")
+    again = Decision.from_json(json.loads(json.dumps(tuned.to_json(), allow_nan=False)), len(tuned.prior))
+    assert again.chosen == name and (again(COSINES) == tuned(COSINES)).all()
+    assert again.rule().fitted_on == tuned.rule().fitted_on != ""
+    if name.startswith("dev"):
+        before = angular()(COSINES, "fixed")
+        assert f1_score(truth, tuned(COSINES), average="micro") >= f1_score(truth, before, average="micro")
+
+
+def test_dev_per_label_is_at_least_as_good_for_each_label_as_one_for_all() -> None:
+    truth = COSINES + RNG.normal(0, 0.3, COSINES.shape) > [0.0, 0.3, 0.6, 2.0]
+    one, each = (angular().tuned(name, COSINES, truth, "")(COSINES) for name in ("dev-global", "dev-per-label"))
+    scores = [f1_score(truth, found, average=None, zero_division=0) for found in (one, each)]
+    assert (scores[1] >= scores[0] - 1e-12).all() and scores[1].sum() > scores[0].sum()
+
+
+def test_what_is_not_there_is_named() -> None:
+    with pytest.raises(BadInput, match="halflabel tune"):
+        angular()(COSINES, "dev-global")
+    with pytest.raises(BadInput, match="'magic' is not known"):
+        angular()(COSINES, "magic")
+    with pytest.raises(BadInput, match="choose one of prior-quantile"):
+        angular().tuned("magic", COSINES, COSINES > 0, "")

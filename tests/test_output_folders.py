@@ -1,0 +1,174 @@
+"""Output folders: one process at a time, and only our own files are ever replaced."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+
+from halflabel.atomic import temporary_path, write_folder, write_text
+from halflabel.errors import BadInput
+from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, claimed, filled, locked, replacing
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    folder = tmp_path / "run"
+    (folder / "encoder").mkdir(parents=True)
+    for name in ("run.json", "config.json", "model.safetensors", "encoder/vocab.txt", "notes.txt"):
+        (folder / name).write_text(f"old {name}")
+    return folder
+
+
+def texts(folder: Path) -> dict[str, str]:
+    return {str(file.relative_to(folder)): file.read_text() for file in folder.rglob("*") if file.is_file()}
+
+
+def fail(run: Path, new: str) -> None:
+    """A run that replaces another and fails when it has got as far as a new folder."""
+    with suppress(ZeroDivisionError), replacing(run, RUN):
+        (run / "run.json").write_text("new")
+        (run / new).mkdir()
+        raise ZeroDivisionError
+
+
+class TestLock:
+    def holder(self, folder: Path) -> subprocess.Popen[str]:
+        code = ("import time; from pathlib import Path; from halflabel.outputs import RUN, locked\n"
+                f"with locked(Path({str(folder)!r}), RUN):\n    print('mine', flush=True); time.sleep(60)")
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ)
+        assert process.stdout is not None and process.stdout.readline().strip() == "mine"
+        return process
+
+    def test_names_the_process_and_dies_with_it(self, tmp_path: Path) -> None:
+        other = self.holder(tmp_path / "run")
+        with pytest.raises(BadInput, match=rf"run is in use by another halflabel process \(pid {other.pid}\); wait"), \
+                locked(tmp_path / "run", RUN):
+            pass
+        other.send_signal(signal.SIGKILL)
+        other.communicate()
+        assert (tmp_path / "run" / LOCK).exists() and not filled(tmp_path / "run")
+        with locked(tmp_path / "run", RUN):
+            pass
+        assert not (tmp_path / "run" / LOCK).exists()
+
+    def test_leaves_nothing_behind(self, tmp_path: Path) -> None:
+        with locked(tmp_path / "a" / "b", RUN):
+            assert (tmp_path / "a" / "b" / LOCK).exists() and not filled(tmp_path / "a" / "b")
+        assert not (tmp_path / "a").exists()
+        with locked(tmp_path / "a" / "b", RUN):
+            (tmp_path / "a" / "b" / "run.json").touch()
+        assert texts(tmp_path) == {"a/b/run.json": ""}
+
+    def test_is_for_one_thread_which_may_nest_it(self, tmp_path: Path) -> None:
+        refused: list[BadInput] = []
+
+        def enter() -> None:
+            try:
+                with locked(tmp_path, RUN):
+                    pass
+            except BadInput as error:
+                refused.append(error)
+
+        with locked(tmp_path, RUN), locked(tmp_path / "." / ".." / tmp_path.name, RUN):
+            thread = threading.Thread(target=enter)
+            thread.start()
+            thread.join()
+        assert len(refused) == 1
+        enter()
+        assert len(refused) == 1
+
+    def test_a_lock_that_was_removed_meanwhile_is_taken_anew(self, tmp_path: Path) -> None:
+        file = tmp_path / "lock"
+        with claimed(file) as first:
+            file.unlink()
+            with claimed(file) as second:
+                assert first and second and file.read_text() == str(os.getpid())
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+    def test_a_read_only_place_is_said_to_be_one(self, tmp_path: Path) -> None:
+        tmp_path.chmod(0o500)
+        try:
+            with pytest.raises(BadInput, match="may not be written to"), locked(tmp_path / "run", RUN):
+                pass
+        finally:
+            tmp_path.chmod(0o700)
+
+    def test_a_place_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(BadInput, match="file is a file"), locked(tmp_path / "file", RUN):
+            pass
+        with pytest.raises(BadInput, match="run may not be written to"), locked(tmp_path / "file" / "run", RUN):
+            pass
+
+    def test_temporary_files_of_a_killed_process_go_and_those_of_others_stay(self, run: Path) -> None:
+        stale, live = temporary_path(run / "model.safetensors"), temporary_path(run / "labels.csv")
+        for file in (stale, live, run / ".config.json-mine"):
+            file.touch()
+        temporary_path(run / "checkpoint-00000003").mkdir()
+        with locked(run, RUN):
+            hidden = {path.name for path in run.iterdir() if path.name.startswith(".")}
+        assert hidden == {LOCK, live.name, ".config.json-mine"}
+
+
+class TestReplacing:
+    def test_replaces_our_files_and_keeps_others(self, run: Path) -> None:
+        with replacing(run, RUN):
+            assert not filled(run) and texts(run)["notes.txt"] == "old notes.txt" and not (run / "run.json").exists()
+            (run / "run.json").write_text("new")
+        assert texts(run) == {"run.json": "new", "notes.txt": "old notes.txt"}
+
+    def test_a_failure_brings_everything_back(self, run: Path) -> None:
+        before = texts(run)
+        fail(run, "encoder")
+        assert texts(run) == before and not list(run.glob(".*"))
+
+    def test_a_failure_after_the_first_checkpoint_keeps_what_is_new(self, run: Path) -> None:
+        fail(run, "checkpoint-00000003")
+        assert texts(run) == {"run.json": "new", "notes.txt": "old notes.txt"} and checkpoints(run)
+
+    @pytest.mark.parametrize("when", ["moving", "replaced", "begun"])
+    def test_a_kill_loses_nothing(self, run: Path, when: str) -> None:
+        before, aside = texts(run), run / (MOVING if when == "moving" else REPLACED)
+        aside.mkdir()
+        for path in RUN.ours(run)[1 if when == "moving" else 0:]:
+            path.rename(aside / path.name)
+        if when == "begun":
+            (run / "run.json").write_text("new")
+        with locked(run, RUN):
+            pass
+        assert texts(run) == before
+
+    def test_a_kill_after_the_first_checkpoint_keeps_what_is_new(self, run: Path) -> None:
+        (run / REPLACED).mkdir()
+        for path in RUN.ours(run):
+            path.rename(run / REPLACED / path.name)
+        (run / "run.json").write_text("new")
+        (run / "checkpoint-00000003").mkdir()
+        with locked(run, RUN):
+            assert texts(run) == {"run.json": "new", "notes.txt": "old notes.txt", LOCK: str(os.getpid())}
+
+    def test_names_alone_do_not_make_a_file_ours(self, run: Path) -> None:
+        (run / "checkpoint-best").mkdir()
+        (run / "checkpoint-12345678").touch()
+        assert not checkpoints(run)
+        with pytest.raises(BadInput, match="checkpoint-12345678 is a file that halflabel did not write"):
+            RUN.foreign(run)
+
+
+def test_links_are_written_through(tmp_path: Path) -> None:
+    (tmp_path / "far").mkdir()
+    for name in ("file", "folder", "run"):
+        (tmp_path / name).symlink_to(tmp_path / "far" / name)
+    write_text(tmp_path / "file", "text")
+    write_folder(tmp_path / "folder", lambda folder: write_text(folder / "inside", "text"))
+    with replacing(tmp_path / "run", RUN):
+        write_text(tmp_path / "run" / "run.json", "text")
+    assert texts(tmp_path / "far") == {"file": "text", "folder/inside": "text", "run/run.json": "text"}
+    assert all((tmp_path / name).is_symlink() for name in ("file", "folder", "run"))

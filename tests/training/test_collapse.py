@@ -1,0 +1,120 @@
+"""Collapse is noticed, said and mended; every pseudo-label can be traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import tiny_texts
+from halflabel import TextClassifier
+from halflabel.evaluation.metrics import collapsed, effective_classes
+from halflabel.nn.pseudo_labels import NoLabels, SelfAdaptive, Target
+from halflabel.training.collapse import PoolState
+from halflabel.training.interrupt import Interrupted, request_stop
+
+
+@pytest.mark.parametrize(("shares", "reference", "expected"), [
+    ([0.25, 0.25, 0.25, 0.25], [0.3, 0.2, 0.25, 0.25], False),
+    ([0.97, 0.01, 0.01, 0.01], [0.3, 0.2, 0.25, 0.25], True),
+    ([0.5, 0.5, 0.0, 0.0], [0.25, 0.25, 0.25, 0.25], True),
+    ([0.97, 0.03], [0.5, 0.5], True),
+    ([0.8, 0.2], [0.5, 0.5], False),
+    ([0.9, 0.1], [0.92, 0.08], False),
+])
+def test_collapse_is_judged_against_the_start(shares: list[float], reference: list[float], expected: bool) -> None:
+    assert collapsed(np.array(shares), np.array(reference)) is expected
+
+
+def test_effective_classes_counts() -> None:
+    assert effective_classes(np.array([0.25] * 4)) == pytest.approx(4.0)
+    assert effective_classes(np.array([1.0, 0.0])) == pytest.approx(1.0)
+    assert effective_classes(np.zeros(3)) == pytest.approx(1.0)
+
+
+def test_first_acceptance_and_latest_label_are_recorded() -> None:
+    guard = PoolState(2, 3)
+    y = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+    guard.record(np.array([2, 0]), Target(y, torch.tensor([1.0, 0.0])), step=4)
+    guard.record(np.array([2, 0]), Target(y.flip(0), torch.tensor([1.0, 1.0])), step=9)
+    assert guard.since.tolist() == [9, -1, 4]
+    assert guard.label.tolist() == [0, -1, 1]
+
+
+@pytest.mark.parametrize(("labels", "size"), [(2, 1), (128, 1), (129, 2)])
+def test_labels_take_few_bytes(labels: int, size: int) -> None:
+    guard = PoolState(labels, 3)
+    last = torch.zeros(1, labels)
+    last[0, -1] = 1.0
+    guard.record(np.array([1]), Target(last, torch.ones(1)), step=4)
+    assert guard.label.tolist() == [-1, labels - 1, -1] and guard.label.element_size() == size
+
+
+SHORT = {"epochs": 4, "epoch_steps": 60, "warmup": 150, "lambda1": 50.0}
+
+
+@pytest.fixture
+def all_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every pseudo-label is the first class."""
+    def label(self: SelfAdaptive, p: torch.Tensor) -> Target:
+        y = torch.zeros_like(p)
+        y[:, 0] = 1.0
+        return Target(y, p.new_ones(len(p)))
+
+    monkeypatch.setattr(SelfAdaptive, "label", label)
+
+
+@pytest.mark.usefixtures("all_alike")
+def test_a_collapsing_run_says_so_and_ends_as_one_without_pool_and_balance(tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(8)
+    pool, _ = tiny_texts(30, seed=1)
+    clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT).fit(texts, labels, unlabelled=pool)
+    alone = TextClassifier("am-f", tiny_encoder, "frozen", settings=SHORT).fit(texts, labels)
+    assert len([notice for notice in clf.notices_ if "collapsed" in notice]) == 1
+    assert clf.termination_condition_.startswith("the pool was given up")
+    assert clf.labeled_iter_.tolist() == [0] * len(texts) + [-1] * len(pool)
+    assert len(set(clf.predict(pool))) == 3
+    np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
+
+
+def test_a_method_that_gives_no_labels_is_watched_too(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self: NoLabels, rows: torch.Tensor, ask: Callable[[], torch.Tensor]) -> Target:
+        y = torch.zeros(len(rows), self.labels)
+        y[:, 0] = 1.0
+        return Target(y, torch.full((len(rows),), 50.0))
+
+    monkeypatch.setattr(NoLabels, "forward", forward)
+    texts, labels = tiny_texts(8)
+    pool, _ = tiny_texts(30, seed=1)
+    few = {name: SHORT[name] for name in ("epochs", "epoch_steps", "warmup")}
+    clf = TextClassifier("vat", tiny_encoder, "frozen", settings=few).fit(texts, labels, unlabelled=pool)
+    alone = TextClassifier("vat", tiny_encoder, "frozen", settings=few).fit(texts, labels)
+    assert len([notice for notice in clf.notices_ if "collapsed" in notice]) == 1
+    np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
+
+
+@pytest.mark.usefixtures("all_alike")
+def test_a_run_that_gave_up_its_pool_can_be_stopped_and_resumed(tiny_encoder: str, tmp_path: Path) -> None:
+    texts, labels = tiny_texts(8)
+    pool, _ = tiny_texts(30, seed=1)
+
+    def run(name: str, **how: Any) -> TextClassifier:
+        clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT)
+        return clf.fit(texts, labels, unlabelled=pool, folder=tmp_path / name, **how)
+
+    def stops_late(line: dict[str, Any]) -> None:
+        if line.get("steps", 0) > 390 and line["step"] > 340:  # more steps than planned: the pool was given up
+            request_stop()
+
+    whole = run("whole")
+    with pytest.raises(Interrupted):
+        run("stopped", report=stops_late)
+    resumed = run("stopped", resume=True)
+    a, b = whole.model_.network.state_dict(), resumed.model_.network.state_dict()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    assert resumed.notices_ == whole.notices_ and len(whole.notices_) == 1
+    assert (tmp_path / "whole" / "metrics.jsonl").read_text() == (tmp_path / "stopped" / "metrics.jsonl").read_text()
