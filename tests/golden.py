@@ -36,11 +36,11 @@ def numbered_encoder(source: str, folder: Path) -> str:
     return str(folder)
 
 
-def numbers(method: str, plan: str, encoder: str, **settings: Any) -> Numbers:
+def numbers(method: str, plan: str, encoder: str, *, with_log: bool = False, **settings: Any) -> Numbers:
     """Losses of each step, share of accepted pseudo-labels and final probabilities, all in fp32."""
     from conftest import tiny_texts
     from halflabel import TextClassifier
-    from halflabel.events import Event, StepProgress
+    from halflabel.events import EpochReport, Event, StepProgress
     from halflabel.methods import find
 
     texts, topics = tiny_texts(4)
@@ -54,8 +54,9 @@ def numbers(method: str, plan: str, encoder: str, **settings: Any) -> Numbers:
         classifier.fit(texts, labels, unlabelled=pool, report=events.append)
         probabilities = classifier.predict_proba(pool[:6])
     steps = [event for event in events if isinstance(event, StepProgress)]
+    log = {"log": [event.to_json() for event in events if isinstance(event, EpochReport)]} if with_log else {}
     return {"loss": [event.loss for event in steps], "accepted": [event.accepted for event in steps],
-            "probabilities": probabilities.tolist()}
+            "probabilities": probabilities.tolist()} | log
 
 
 def differences(found: Numbers, golden: Numbers) -> dict[str, float]:

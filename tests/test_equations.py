@@ -63,6 +63,11 @@ def test_cosines_of_a_zero_vector_are_zero() -> None:
     assert eq.cosines(torch.ones(1, 2), torch.zeros(3, 2)).tolist() == [[0, 0, 0]]
 
 
+def bdd_loss(cos: Tensor, y: Tensor, mu: Tensor, var: Tensor, s: float, m: float) -> Tensor:
+    """Eq. 3: the loss of Eq. 1 on balanced cosines."""
+    return eq.am_loss(eq.balanced(cos, mu, eq.slopes(var)), y, s, m)
+
+
 # Eq. 1
 
 
@@ -98,7 +103,7 @@ def test_targets_carry_no_gradient(loss: str) -> None:
     x = draw(1)
     cos = eq.cosines(x["f"], x["w"]).requires_grad_()
     y = x["y"].requires_grad_()
-    value = eq.am_loss(cos, y, 3.0, 0.2) if loss == "am" else eq.bdd_loss(cos, y, x["mu"], x["var"], 3.0, 0.2)
+    value = eq.am_loss(cos, y, 3.0, 0.2) if loss == "am" else bdd_loss(cos, y, x["mu"], x["var"], 3.0, 0.2)
     value.sum().backward()
     assert y.grad is None
     assert cos.grad is not None and cos.grad.abs().sum() > 0
@@ -111,18 +116,18 @@ def test_slopes_and_psi_by_hand() -> None:
     var = tensor(0.01, 0.07)  # mean 0.04: slopes 2 and 2 / sqrt 7
     mu = tensor(0.5, 1.0)
     same(eq.slopes(var), [2, 2 / math.sqrt(7)])
-    same(eq.psi(tensor([0.6, 1.7]), mu, var), [[0.7, 1 + 0.7 * 2 / math.sqrt(7)]])
+    same(eq.psi(tensor([0.6, 1.7]), mu, eq.slopes(var)), [[0.7, 1 + 0.7 * 2 / math.sqrt(7)]])
 
 
 def test_psi_is_not_clamped() -> None:
-    same(eq.psi(tensor([0.1, 4.0]), tensor(0.5, 4.0), tensor(0.01, 0.07)), [[-0.3, 4.0]])
+    same(eq.psi(tensor([0.1, 4.0]), tensor(0.5, 4.0), eq.slopes(tensor(0.01, 0.07))), [[-0.3, 4.0]])
 
 
 @few
 @given(seeds)
 def test_psi_keeps_the_means(seed: int) -> None:
     x = draw(seed)
-    same(eq.psi(x["mu"][None], x["mu"], x["var"])[0], x["mu"])
+    same(eq.psi(x["mu"][None], x["mu"], eq.slopes(x["var"]))[0], x["mu"])
 
 
 @few
@@ -133,17 +138,38 @@ def test_psi_equalises_the_spread_and_keeps_the_mean_within_each_class(seed: int
     spread = tensor(0.05, 0.2, 0.4)
     theta = 1 + spread * torch.randn(18, 3, generator=g, dtype=torch.float64)
     mu, var = eq.angle_moments(theta, y)
-    after_mu, after_var = eq.angle_moments(eq.psi(theta, mu, var), y)
+    after_mu, after_var = eq.angle_moments(eq.psi(theta, mu, eq.slopes(var)), y)
     same(after_mu, mu)
     same(after_var.sqrt(), var.mean().sqrt().expand(3))
 
 
-def test_zero_variances_stay_finite_and_alone_change_nothing() -> None:
+def test_a_floor_keeps_zero_variances_finite() -> None:
     theta, mu = tensor([0.2, 2.0]), tensor(0.4, 0.6)
-    same(eq.psi(theta, mu, tensor(0.0, 0.0)), theta)
-    assert eq.psi(theta, mu, tensor(0.0, 0.1)).isfinite().all()
-    mean = (0.2 + eq.EPS) / 2
-    same(eq.slopes(tensor(0.0, 0.2)), [math.sqrt(mean / eq.EPS), math.sqrt(mean / 0.2)])
+    same(eq.psi(theta, mu, eq.slopes(tensor(0.0, 0.0), floor=1e-6)), theta)
+    same(eq.slopes(tensor(0.0, 0.2), floor=0.1), [math.sqrt(0.15 / 0.1), math.sqrt(0.15 / 0.2)])
+    assert eq.slopes(tensor(0.0, 0.2))[0] == math.inf  # as written, the paper has no floor
+
+
+def test_a_limit_bounds_the_slopes_from_both_sides() -> None:
+    var = tensor(1e-6, 1.0, 1.0)
+    assert eq.slopes(var)[0] > 100
+    same(eq.slopes(var, limit=3.0)[0], 3.0)
+    same(eq.slopes(tensor(1.0, 1e-9, 1e-9, 1e-9), limit=1.5)[0], 1 / 1.5)
+
+
+def test_labels_that_no_text_has_keep_their_angles_and_are_left_out_of_the_mean() -> None:
+    seen = torch.tensor([True, True, False])
+    same(eq.slopes(tensor(0.01, 0.07, 5.0), seen=seen), [2, 2 / math.sqrt(7), 1])
+    same(eq.slopes(tensor(0.01, 0.07, 5.0), seen=torch.zeros(3, dtype=torch.bool)), [1, 1, 1])
+
+
+def test_a_leak_clamps_the_value_and_leaves_a_small_slope() -> None:
+    theta = tensor([0.1, 1.0, 3.0]).requires_grad_()
+    mu, a = tensor(1.0, 1.0, 1.0), tensor(2.0, 2.0, 2.0)
+    got = eq.psi(theta, mu, a, leak=0.01)
+    same(got, [[0.0, 1.0, PI]])
+    got.sum().backward()
+    same(theta.grad, [[0.02, 2.0, 0.02]])
 
 
 # Eq. 3
@@ -151,20 +177,20 @@ def test_zero_variances_stay_finite_and_alone_change_nothing() -> None:
 
 def test_balanced_by_hand() -> None:
     cos = eq.cosines(at(45), at(0, 105))  # angles 45 and 60 degrees
-    got = eq.balanced(cos, tensor(PI / 6, PI / 3), tensor(0.01, 0.07))
+    got = eq.balanced(cos, tensor(PI / 6, PI / 3), eq.slopes(tensor(0.01, 0.07)))
     same(got, [[0.5, 0.5]])  # 30 + 2 * 15 = 60 degrees; the second sits on its mean of 60
 
 
 def test_balanced_leaves_single_labels_alone() -> None:
     cos = tensor([0.1234, 0.5678, 1.0])
     var = tensor(0.02, 0.01, 0.03)  # only the first equals the mean
-    got = eq.balanced(cos, tensor(0.4, 0.4, 0.4), var)
+    got = eq.balanced(cos, tensor(0.4, 0.4, 0.4), eq.slopes(var))
     assert got[0, 0] == cos[0, 0]
     assert (got[0, 1:] - cos[0, 1:]).abs().min() > 1e-3
 
 
 @few
-@given(seeds, st.integers(1, 120), st.floats(0.0, 3.0), st.sampled_from([torch.float32, torch.float64]))
+@given(seeds, st.integers(1, 120), st.floats(1e-6, 3.0), st.sampled_from([torch.float32, torch.float64]))
 def test_equal_variances_give_am_bit_for_bit(seed: int, k: int, variance: float, dtype: torch.dtype) -> None:
     g = torch.Generator().manual_seed(seed)
     cos = torch.rand(6, k, generator=g, dtype=dtype) * 2 - 1
@@ -172,25 +198,26 @@ def test_equal_variances_give_am_bit_for_bit(seed: int, k: int, variance: float,
     y = torch.rand(6, k, generator=g, dtype=dtype).softmax(1)
     mu, var = torch.rand(k, generator=g, dtype=dtype), torch.full((k,), variance, dtype=dtype)
     plain, twin = cos.clone().requires_grad_(), cos.clone().requires_grad_()
-    am, bdd = eq.am_loss(plain, y, 20.0, 0.3), eq.bdd_loss(twin, y, mu, var, 20.0, 0.3)
+    am, bdd = eq.am_loss(plain, y, 20.0, 0.3), bdd_loss(twin, y, mu, var, 20.0, 0.3)
     am.sum().backward(), bdd.sum().backward()
-    assert torch.equal(eq.balanced(cos, mu, var), cos)
+    assert torch.equal(eq.balanced(cos, mu, eq.slopes(var)), cos)
     assert torch.equal(am, bdd)
     assert torch.equal(plain.grad, twin.grad)
 
 
 def test_bdd_loss_by_hand() -> None:
     cos = eq.cosines(at(45), at(0, 105))
-    got = eq.bdd_loss(cos, tensor([1.0, 0.0]), tensor(PI / 6, PI / 3), tensor(0.01, 0.07), 10.0, 0.1)
+    got = bdd_loss(cos, tensor([1.0, 0.0]), tensor(PI / 6, PI / 3), tensor(0.01, 0.07), 10.0, 0.1)
     same(got, [math.log(1 + math.exp(1.0))])  # both balanced cosines are 0.5; only the target loses s m = 1
 
 
 def test_bdd_gradient_is_the_chain_rule_of_the_angles() -> None:
     cos = tensor([0.8, -0.3]).requires_grad_()
     mu, var = tensor(0.5, 1.2), tensor(0.01, 0.07)
-    eq.balanced(cos, mu, var).sum().backward()
+    a = eq.slopes(var)
+    eq.balanced(cos, mu, a).sum().backward()
     theta = cos.detach().arccos()
-    same(cos.grad, eq.slopes(var) * eq.psi(theta, mu, var).sin() / theta.sin())
+    same(cos.grad, a * eq.psi(theta, mu, a).sin() / theta.sin())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -199,8 +226,8 @@ def test_gradients_are_finite_along_and_against_the_weights(sign: float, dtype: 
     w = at(10, 100, 190).to(dtype).requires_grad_()
     f = (sign * 3 * w.detach()).requires_grad_()
     mu, var = torch.tensor([0.2, 0.3, 0.4], dtype=dtype), torch.tensor([0.0, 0.01, 0.2], dtype=dtype)
-    scores = eq.balanced(eq.cosines(f, w), mu, var)
-    loss = eq.bdd_loss(eq.cosines(f, w), torch.eye(3, dtype=dtype), mu, var, 20.0, 0.3)
+    scores = eq.balanced(eq.cosines(f, w), mu, eq.slopes(var, floor=1e-4))
+    loss = eq.am_loss(scores, torch.eye(3, dtype=dtype), 20.0, 0.3)
     (loss.sum() + eq.entropy(eq.probabilities(scores)).sum()).backward()
     assert loss.isfinite().all()
     assert f.grad.isfinite().all() and w.grad.isfinite().all()
@@ -376,18 +403,14 @@ def test_cap_counts_round_half_up() -> None:
 
 def test_cap_by_hand() -> None:
     p = tensor([0.1, 0.9, 0.5, 0.2], [0.4, 0.8, 0.6, 0.3], [0.3, 0.7, 0.7, 0.1], [0.2, 0.6, 0.8, 0.9])
-    thresholds = eq.cap_thresholds(p, tensor(0.5, 0.25, 0.0, 1.0))
-    assert thresholds.tolist() == [0.3, 0.9, math.inf, 0.1]
-    labels = eq.cap_labels(p, thresholds)
+    labels = eq.cap_labels(p, eq.cap_counts(tensor(0.5, 0.25, 0.0, 1.0), len(p)))
     assert labels.dtype == p.dtype
     assert labels.tolist() == [[0, 1, 0, 1], [1, 0, 0, 1], [1, 0, 0, 1], [0, 0, 0, 1]]
 
 
-def test_cap_ties_over_assign_by_threshold_and_not_by_count() -> None:
+def test_cap_ties_go_to_the_first_texts() -> None:
     p = tensor([0.2], [0.7], [0.7], [0.7])
-    thresholds = eq.cap_thresholds(p, tensor(0.5))
-    assert eq.cap_labels(p, thresholds).sum() == 3
-    assert eq.cap_labels(p, thresholds, counts=torch.tensor([2])).tolist() == [[0], [1], [1], [0]]
+    assert eq.cap_labels(p, torch.tensor([2])).tolist() == [[0], [1], [1], [0]]
 
 
 @few
@@ -397,25 +420,20 @@ def test_cap_gives_each_label_exactly_its_share(seed: int, n: int, k: int, level
     p = torch.randint(0, levels, (n, k), generator=g) / levels  # few levels, many ties
     prior = torch.rand(k, generator=g)
     prior[0], prior[-1] = 0, 1
-    counts, thresholds = eq.cap_counts(prior, n), eq.cap_thresholds(p, prior)
-    labels = eq.cap_labels(p, thresholds, counts=counts)
+    counts = eq.cap_counts(prior, n)
+    labels = eq.cap_labels(p, counts)
     assert torch.equal(labels.sum(0).long(), counts)
     assert counts[-1] == n and (k == 1 or labels[:, 0].sum() == 0)
     for j in range(k):
         ranked = sorted(range(n), key=lambda i: (-p[i, j].item(), i))
         assert set(labels[:, j].nonzero().flatten().tolist()) == set(ranked[: counts[j]])
-    literal = eq.cap_labels(p, thresholds)
-    assert (literal >= labels).all()
-    distinct = torch.tensor([len(p[:, j].unique()) == n for j in range(k)])
-    assert torch.equal(literal[:, distinct], labels[:, distinct])
+        if 0 < counts[j] < n:  # gamma_k is the smallest p among the positives
+            assert p[labels[:, j] > 0, j].min() >= p[labels[:, j] == 0, j].max()
 
 
 def test_cap_of_no_texts_is_empty() -> None:
     p, prior = torch.zeros(0, 2), torch.tensor([0.5, 1.0])
-    thresholds = eq.cap_thresholds(p, prior)
-    assert thresholds.tolist() == [math.inf, math.inf]
-    assert eq.cap_labels(p, thresholds).shape == (0, 2)
-    assert eq.cap_labels(p, thresholds, counts=eq.cap_counts(prior, 0)).shape == (0, 2)
+    assert eq.cap_labels(p, eq.cap_counts(prior, 0)).shape == (0, 2)
 
 
 def test_cap_is_fast_enough_for_the_largest_corpus() -> None:
@@ -425,7 +443,7 @@ def test_cap_is_fast_enough_for_the_largest_corpus() -> None:
     for _ in range(3):
         start = time.process_time()
         counts = eq.cap_counts(prior, len(p))
-        labels = eq.cap_labels(p, eq.cap_thresholds(p, prior), counts=counts)
+        labels = eq.cap_labels(p, counts)
         spent.append(time.process_time() - start)
     assert torch.equal(labels.sum(0).long(), counts)
     assert min(spent) < 1.0  # about 0.25 s on an idle core; a loop over cells would take a minute
@@ -519,19 +537,17 @@ def test_permuting_the_labels_permutes_everything(seed: int) -> None:
     same(eq.cosines(f, w[o]), cos[:, o])
     same(eq.am_loss(cos[:, o], y[:, o], 9.0, 0.2), eq.am_loss(cos, y, 9.0, 0.2))
     same(eq.slopes(var[o]), eq.slopes(var)[o])
-    same(eq.psi(eq.angles(cos)[:, o], mu[o], var[o]), eq.psi(eq.angles(cos), mu, var)[:, o])
-    same(eq.balanced(cos[:, o], mu[o], var[o]), eq.balanced(cos, mu, var)[:, o])
-    same(eq.bdd_loss(cos[:, o], y[:, o], mu[o], var[o], 9.0, 0.2), eq.bdd_loss(cos, y, mu, var, 9.0, 0.2))
+    a = eq.slopes(var)
+    same(eq.psi(eq.angles(cos)[:, o], mu[o], a[o]), eq.psi(eq.angles(cos), mu, a)[:, o])
+    same(eq.balanced(cos[:, o], mu[o], a[o]), eq.balanced(cos, mu, a)[:, o])
+    same(bdd_loss(cos[:, o], y[:, o], mu[o], var[o], 9.0, 0.2), bdd_loss(cos, y, mu, var, 9.0, 0.2))
     same(eq.probabilities(cos[:, o]), p[:, o])
     same(eq.prototypes(f, y[:, o]), eq.prototypes(f, y)[o])
     for permuted, plain in zip(eq.angle_moments(cos[:, o], y[:, o]), eq.angle_moments(cos, y), strict=True):
         same(permuted, plain[o])
     same(eq.sharpen(p[:, o], 0.3), eq.sharpen(p, 0.3)[:, o])
     same(eq.entropy(p[:, o]), eq.entropy(p))
-    thresholds, counts = eq.cap_thresholds(p, mu / 2), eq.cap_counts(mu / 2, len(p))
-    assert torch.equal(eq.cap_thresholds(p[:, o], mu[o] / 2), thresholds[o])
-    assert torch.equal(eq.cap_labels(p[:, o], thresholds[o]), eq.cap_labels(p, thresholds)[:, o])
-    exact = eq.cap_labels(p[:, o], thresholds[o], counts=counts[o])
-    assert torch.equal(exact, eq.cap_labels(p, thresholds, counts=counts)[:, o])
+    counts = eq.cap_counts(mu / 2, len(p))
+    assert torch.equal(eq.cap_labels(p[:, o], counts[o]), eq.cap_labels(p, counts)[:, o])
     same(eq.nuclear_norm(w[o]), eq.nuclear_norm(w))
     same(eq.singular_value_threshold(w[o], 0.4), eq.singular_value_threshold(w, 0.4)[o])

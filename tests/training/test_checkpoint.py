@@ -1,4 +1,4 @@
-"""What is written is whole or not there."""
+"""Checkpoints and files are complete or absent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from halflabel.atomic import write_folder, write_text
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError
 from halflabel.training.checkpoint import FolderStore, NoStore, read_tensors, write_tensors
 
 TENSORS = {"a": torch.arange(4.0), "b": torch.tensor(3)}
@@ -26,7 +26,7 @@ def test_a_folder_that_fails_half_way_leaves_nothing(tmp_path: Path) -> None:
         (folder / "half").write_text("x")
         raise OSError(28, "No space left on device")
 
-    with pytest.raises(BadInput, match="No space left on device"):
+    with pytest.raises(HalflabelError, match="No space left on device"):
         write_folder(tmp_path / "model", fill)
     assert list(tmp_path.iterdir()) == []
 
@@ -38,41 +38,48 @@ def test_a_full_disk_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.Monk
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(BadInput, match=r"f\.json"):
+    with pytest.raises(HalflabelError, match=r"f\.json"):
         write_text(tmp_path / "f.json", "new")
     assert (tmp_path / "f.json").read_text() == "old" and len(list(tmp_path.iterdir())) == 1
 
 
 def test_the_newest_checkpoint_is_found_and_the_older_removed(tmp_path: Path) -> None:
-    keeper = FolderStore(tmp_path)
+    store = FolderStore(tmp_path)
     for step in (5, 10):
-        keeper.checkpoint(step, {"x": torch.tensor(float(step))}, {"step": step})
-    kept = keeper.latest()
-    assert kept is not None and kept[1] == {"step": 10} and float(kept[0]["x"]) == 10.0
+        store.checkpoint(step, {"x": torch.tensor(float(step))}, {"step": step, "discarded_steps": 0, "notices": []})
+    latest = store.latest()
+    assert latest is not None and latest[1]["step"] == 10 and float(latest[0]["x"]) == 10.0
     assert [f.name for f in tmp_path.glob("checkpoint-*")] == ["checkpoint-00000010"]
-    keeper.finish()
-    assert keeper.latest() is None
+    store.finish()
+    assert store.latest() is None
 
 
-def test_lines_logged_after_the_checkpoint_are_taken_back(tmp_path: Path) -> None:
-    keeper = FolderStore(tmp_path)
+def test_lines_logged_after_the_checkpoint_are_removed(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
     for step in (0, 5, 10, 15):
-        keeper.log({"step": step})
+        store.log({"step": step})
     with open(tmp_path / "metrics.jsonl", "a") as file:
-        file.write('{"step": 1')  # torn by the kill
-    keeper.checkpoint(10, TENSORS, {"step": 10})
-    keeper.latest()
+        file.write('{"step": 1')  # cut off by the kill
+    store.checkpoint(10, TENSORS, {"step": 10, "discarded_steps": 0, "notices": []})
+    store.latest()
     assert (tmp_path / "metrics.jsonl").read_text() == '{"step": 0}\n{"step": 5}\n'
 
 
-def test_a_torn_file_is_named(tmp_path: Path) -> None:
+def test_a_truncated_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"\x10\x00\x00")
-    with pytest.raises(BadInput, match="model.safetensors"):
+    with pytest.raises(HalflabelError, match="model.safetensors"):
         read_tensors(tmp_path / "model.safetensors")
 
 
-def test_memory_keeps_nothing() -> None:
-    memory = NoStore()
-    memory.log({"step": 1})
-    memory.checkpoint(1, TENSORS, {"step": 1})
-    assert memory.latest() is None
+def test_no_store_keeps_nothing() -> None:
+    store = NoStore()
+    store.log({"step": 1})
+    store.checkpoint(1, TENSORS, {"step": 1})
+    assert store.latest() is None
+
+
+def test_a_checkpoint_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    store = FolderStore(tmp_path)
+    store.checkpoint(3, TENSORS, {"step": 3, "undone": 0})
+    with pytest.raises(HalflabelError, match="state.json .*start the run again"):
+        store.latest()

@@ -1,4 +1,4 @@
-"""Collapse is noticed, said and mended; every pseudo-label can be traced."""
+"""A collapse is detected, reported and undone; every pseudo-label can be traced."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import torch
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.evaluation.metrics import collapsed, effective_classes
+from halflabel.events import Event, StepProgress
 from halflabel.nn.pseudo_labels import NoLabels, SelfAdaptive, Target
 from halflabel.training.collapse import PoolState
 from halflabel.training.interrupt import Interrupted, request_stop
@@ -37,21 +38,21 @@ def test_effective_classes_counts() -> None:
 
 
 def test_first_acceptance_and_latest_label_are_recorded() -> None:
-    guard = PoolState(2, 3)
+    pool = PoolState(2, 3)
     y = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    guard.record(np.array([2, 0]), Target(y, torch.tensor([1.0, 0.0])), step=4)
-    guard.record(np.array([2, 0]), Target(y.flip(0), torch.tensor([1.0, 1.0])), step=9)
-    assert guard.since.tolist() == [9, -1, 4]
-    assert guard.label.tolist() == [0, -1, 1]
+    pool.record(np.array([2, 0]), Target(y, torch.tensor([1.0, 0.0])), step=4)
+    pool.record(np.array([2, 0]), Target(y.flip(0), torch.tensor([1.0, 1.0])), step=9)
+    assert pool.since.tolist() == [9, -1, 4]
+    assert pool.label.tolist() == [0, -1, 1]
 
 
 @pytest.mark.parametrize(("labels", "size"), [(2, 1), (128, 1), (129, 2)])
 def test_labels_take_few_bytes(labels: int, size: int) -> None:
-    guard = PoolState(labels, 3)
+    pool = PoolState(labels, 3)
     last = torch.zeros(1, labels)
     last[0, -1] = 1.0
-    guard.record(np.array([1]), Target(last, torch.ones(1)), step=4)
-    assert guard.label.tolist() == [-1, labels - 1, -1] and guard.label.element_size() == size
+    pool.record(np.array([1]), Target(last, torch.ones(1)), step=4)
+    assert pool.label.tolist() == [-1, labels - 1, -1] and pool.label.element_size() == size
 
 
 SHORT = {"epochs": 4, "epoch_steps": 60, "warmup": 150, "lambda1": 50.0}
@@ -75,14 +76,14 @@ def test_a_collapsing_run_says_so_and_ends_as_one_without_pool_and_balance(tiny_
     clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT).fit(texts, labels, unlabelled=pool)
     alone = TextClassifier("am-f", tiny_encoder, "frozen", settings=SHORT).fit(texts, labels)
     assert len([notice for notice in clf.notices_ if "collapsed" in notice]) == 1
-    assert clf.termination_condition_.startswith("the pool was given up")
+    assert clf.termination_condition_.endswith("after the pool was abandoned")
     assert clf.labeled_iter_.tolist() == [0] * len(texts) + [-1] * len(pool)
     assert len(set(clf.predict(pool))) == 3
     np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
 
 
-def test_a_method_that_gives_no_labels_is_watched_too(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def forward(self: NoLabels, rows: torch.Tensor, ask: Callable[[], torch.Tensor]) -> Target:
+def test_a_method_without_pseudo_labels_is_checked_too(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def forward(self: NoLabels, rows: torch.Tensor, predict: Callable[[], torch.Tensor]) -> Target:
         y = torch.zeros(len(rows), self.labels)
         y[:, 0] = 1.0
         return Target(y, torch.full((len(rows),), 50.0))
@@ -98,7 +99,7 @@ def test_a_method_that_gives_no_labels_is_watched_too(tiny_encoder: str, monkeyp
 
 
 @pytest.mark.usefixtures("all_alike")
-def test_a_run_that_gave_up_its_pool_can_be_stopped_and_resumed(tiny_encoder: str, tmp_path: Path) -> None:
+def test_a_run_that_abandoned_its_pool_can_be_stopped_and_resumed(tiny_encoder: str, tmp_path: Path) -> None:
     texts, labels = tiny_texts(8)
     pool, _ = tiny_texts(30, seed=1)
 
@@ -106,8 +107,9 @@ def test_a_run_that_gave_up_its_pool_can_be_stopped_and_resumed(tiny_encoder: st
         clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT)
         return clf.fit(texts, labels, unlabelled=pool, folder=tmp_path / name, **how)
 
-    def stops_late(line: dict[str, Any]) -> None:
-        if line.get("steps", 0) > 390 and line["step"] > 340:  # more steps than planned: the pool was given up
+    def stops_late(event: Event) -> None:
+        # more steps than planned: the pool was abandoned
+        if isinstance(event, StepProgress) and event.steps > 390 and event.step > 340:
             request_stop()
 
     whole = run("whole")

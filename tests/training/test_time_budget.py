@@ -1,4 +1,4 @@
-"""Minutes become steps, once and coarsely."""
+"""The time budget shortens a plan, never lengthens it."""
 
 from __future__ import annotations
 
@@ -7,27 +7,27 @@ import json
 import pytest
 
 from halflabel.plans import PLANS, plan_named
-from halflabel.training.time_budget import coarse, shortened, within_passes
+from halflabel.training.time_budget import rounded_down, shortened, within_passes
 from halflabel.types import Plan
 
 PLAN = plan_named("laptop", epochs=4, epoch_steps=100, warmup=100, minutes=10)
 
 
 def test_a_plan_that_fits_stays_as_it_is() -> None:
-    assert shortened(PLAN, step=0.1, look=1.0) == PLAN
+    assert shortened(PLAN, step=0.1, evaluation_pass=1.0) == PLAN
 
 
 def test_a_plan_that_does_not_fit_is_shortened_until_it_does() -> None:
-    for step, look in ((3.0, 5.0), (10.0, 60.0), (1.0, 400.0)):
-        short = shortened(PLAN, step, look)
-        taken = short.steps * step + (short.epochs + 1) * look
+    for step, evaluation_pass in ((3.0, 5.0), (10.0, 60.0), (1.0, 400.0)):
+        short = shortened(PLAN, step, evaluation_pass)
+        taken = short.steps * step + (short.epochs + 1) * evaluation_pass
         assert short.steps < PLAN.steps and short.epochs >= 1 and short.epoch_steps >= 1
         assert taken <= 60 * PLAN.minutes or short.epochs == 1
 
 
 def test_small_noise_rarely_changes_the_outcome() -> None:
-    assert coarse(0.61) == coarse(0.55) == pytest.approx(0.5)
-    assert coarse(1.7) == 1.0
+    assert rounded_down(0.61) == rounded_down(0.55) == pytest.approx(0.5)
+    assert rounded_down(1.7) == 1.0
 
 
 def test_a_small_pool_shortens_an_epoch() -> None:
