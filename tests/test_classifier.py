@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -12,7 +13,10 @@ from sklearn.base import clone
 
 from conftest import tiny_texts
 from halflabel import BadInput, TextClassifier, load
+from halflabel.classifier import seed_of
 from halflabel.data.corpus import Corpus
+from halflabel.errors import SettingError
+from halflabel.events import EpochReport, Event
 
 SHORT = {"epochs": 2, "epoch_steps": 5, "warmup": 60}
 
@@ -84,15 +88,16 @@ def test_a_pool_text_with_a_known_label_is_no_pool_text(tiny_encoder: str) -> No
 def test_the_truth_of_the_pool_is_only_measured(tiny_encoder: str) -> None:
     texts, labels = tiny_texts(4)
     pool, truth = tiny_texts(6, seed=1)
-    lines: list[dict] = []
+    events: list[Event] = []
     plain = quick(tiny_encoder, warmup=150).fit(texts, labels, unlabelled=pool)
-    measured = quick(tiny_encoder, warmup=150).fit(texts, labels, unlabelled=pool, truth=truth, report=lines.append)
+    measured = quick(tiny_encoder, warmup=150).fit(texts, labels, unlabelled=pool, truth=truth, report=events.append)
     lying = quick(tiny_encoder, warmup=150).fit(texts, labels, unlabelled=pool, truth=truth[::-1])
     assert np.array_equal(plain.predict_proba(pool), measured.predict_proba(pool))
     assert np.array_equal(plain.predict_proba(pool), lying.predict_proba(pool))
-    end = lines[-1]
+    end = events[-1]
+    assert isinstance(end, EpochReport) and end.end
     right = np.mean(measured.predict(pool) == np.array(truth))
-    assert end["pseudo_accuracy"] == pytest.approx(right, abs=0.05)
+    assert end.figures["pseudo_accuracy"] == pytest.approx(right, abs=0.05)
 
 
 def test_a_dev_set_keeps_the_best_model(tiny_encoder: str, tmp_path: Path) -> None:
@@ -152,7 +157,7 @@ def test_resuming_with_other_texts_is_refused(tiny_encoder: str, tmp_path: Path)
     quick(tiny_encoder).fit(texts, labels, folder=tmp_path / "run")
     with pytest.raises(BadInput, match="other texts or settings"):
         quick(tiny_encoder).fit(texts[::-1], labels[::-1], folder=tmp_path / "run", resume=True)
-    with pytest.raises(BadInput, match="no run to go on with"):
+    with pytest.raises(BadInput, match="no run to resume"):
         quick(tiny_encoder).fit(texts, labels, folder=tmp_path / "none", resume=True)
 
 
@@ -205,3 +210,28 @@ def test_corpora_add_and_take() -> None:
     assert a.labelled().texts == ["x"] and a.unlabelled().views == [("v",)]
     assert a.without_labels().labels == [None, None] and a.task == "multi-class"
     assert Corpus(["x"], [("1", "2")]).task == "multi-label"
+
+
+class TestRandomState:
+    def test_an_int_is_the_seed(self) -> None:
+        assert seed_of(7) == seed_of(np.int64(7)) == 7
+
+    @pytest.mark.parametrize("make", [np.random.RandomState, np.random.default_rng])
+    def test_a_generator_draws_the_seed_and_moves_on(self, make: Any) -> None:
+        generator, same = make(3), make(3)
+        first, second = seed_of(generator), seed_of(generator)
+        assert first != second and (first, second) == (seed_of(same), seed_of(same))
+
+    def test_none_draws_a_new_seed(self) -> None:
+        assert len({seed_of(None) for _ in range(4)}) > 1
+
+    @pytest.mark.parametrize("value", ["seven", 1.5, [1]])
+    def test_anything_else_is_refused(self, value: Any) -> None:
+        with pytest.raises(SettingError, match="random_state=.*whole number"):
+            seed_of(value)
+
+    def test_fit_accepts_a_generator(self, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(3)
+        a, b = (TextClassifier("ce", tiny_encoder, "frozen", settings={"epochs": 1, "epoch_steps": 2, "warmup": 2},
+                               random_state=np.random.RandomState(5)).fit(texts, labels) for _ in range(2))
+        assert np.array_equal(a.predict_proba(texts), b.predict_proba(texts))

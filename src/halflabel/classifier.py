@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -15,6 +16,7 @@ from halflabel.data.cleaning import clean, without
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
 from halflabel.data.sequences import concat
+from halflabel.errors import SettingError
 from halflabel.events import Report, silent
 from halflabel.fitting import Trained, fit
 from halflabel.methods.registry import find
@@ -27,17 +29,51 @@ from halflabel.validation import aligned, as_corpus, as_objects, as_pool, as_tex
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
-    """A text classifier that learns from labelled and unlabelled texts.
+    """A text classifier that learns from labelled and unlabelled texts, by scikit-learn's conventions.
 
-    Without a `method` the labels choose it: `lift` for one label per text, `bdd-ml` for several. `settings` changes
-    single hyper-parameters of the method or fields of the plan by name; `minutes` is the time that fine-tuning may
-    take. Learnt: `method_`, `classes_`, `n_iter_`, and the audit of self-training: `transduction_` (the label of
-    every training text), `labeled_iter_` (the step at which a text was first pseudo-labelled; 0 for labelled texts,
-    -1 for never), `termination_condition_` and `notices_`; for several labels also `decision_`.
+    Parameters
+    ----------
+    method : str, optional
+        A name that `halflabel methods` lists. By default the labels choose: `lift` for one label per text, `bdd-ml` for
+        several.
+    encoder : str, optional
+        `minilm`, a folder, or a name on the Hugging Face hub. By default the plan's encoder.
+    plan : {"laptop", "frozen", "paper"}
+        `laptop` fine-tunes the encoder within `minutes`, `frozen` trains on vectors that are computed once, `paper`
+        follows the schedule of the S2TC-BDD paper.
+    minutes : float, optional
+        Time that fine-tuning may take. By default the plan's: 15 for `laptop`.
+    settings : dict, optional
+        Hyper-parameters of the method and fields of the plan by name, such as `{"epochs": 5, "lambda1": 0.5}`.
+    random_state : int, numpy.random.RandomState, numpy.random.Generator or None
+        The same int gives the same numbers on the same machine. A generator gives the seed of each `fit`, None a new
+        seed each time.
+
+    Attributes
+    ----------
+    classes_ : ndarray of shape (K,)
+        The labels, in the order of the columns of `predict_proba`.
+    method_ : str
+        The method that was trained.
+    decision_ : Decision
+        Several labels per text only: the rules by which a text gets its labels.
+    transduction_ : ndarray of shape (N,)
+        The label of every training text, known or pseudo-labelled, in the order of X and then `unlabelled`.
+    labeled_iter_ : ndarray of shape (N,)
+        The step at which each training text was first pseudo-labelled; 0 for labelled texts, -1 for never.
+    termination_condition_ : str
+        Why training ended.
+    notices_ : list of str
+        What is worth knowing about the texts and the run.
+    n_iter_ : int
+        The number of epochs.
+    model_ : TrainedModel
+        Encoder, network and labels.
     """
 
     def __init__(self, method: str | None = None, encoder: str | None = None, plan: str = "laptop", *,
-                 minutes: float | None = None, settings: dict[str, Any] | None = None, random_state: int = 0) -> None:
+                 minutes: float | None = None, settings: dict[str, Any] | None = None,
+                 random_state: int | np.random.RandomState | np.random.Generator | None = 0) -> None:
         self.method = method
         self.encoder = encoder
         self.plan = plan
@@ -48,50 +84,65 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def fit(self, X: Any, y: Any, unlabelled: Any = None, *, dev: tuple[Any, Any] | None = None, truth: Any = None,
             views: Any = None, folder: str | Path | None = None, resume: bool = False,
             report: Report = silent) -> TextClassifier:
-        """Learns from texts X with labels y; None, NaN or -1 in y, and all of `unlabelled`, have no label.
+        """Trains on texts X with labels y, and on unlabelled texts.
 
-        Texts are a list or anything like it: an array, a Series, a generator; or a frame, of which the column that
-        holds texts by its name is taken, or the only one. `unlabelled` may also be the texts of a pool of any size that
-        `open_pool` gave.
-        Texts with several labels each have a set (list, tuple) of them in y, empty for none; or y is a matrix of 0 and
-        1 with a column for each label, dense, sparse or a data frame, in which NaN or -1 leaves a label of a text open.
-        `truth` holds the labels of `unlabelled` for measuring pseudo-labels: it never reaches training. `views` are
-        ready strong views of `unlabelled`, a few for each text. With `folder` the run is kept there and can go on.
+        Parameters
+        ----------
+        X : list of str, array, Series, generator or data frame
+            Texts. Of a data frame the column that is named like texts is taken, or its only column.
+        y : list, array, Series or matrix
+            One label per text; or a set (list, tuple) of labels per text, empty for none; or a matrix of 0 and 1 with a
+            column for each label (dense, sparse, data frame). None, NaN or -1 means not labelled; in a matrix it leaves
+            a single label unknown.
+        unlabelled : like X, optional
+            More texts without labels; also the texts of a pool of any size that `open_pool` returned.
+        dev : pair of texts and labels, optional
+            A dev set: the model with the best micro F1 on it is kept.
+        truth : like y, optional
+            Labels of `unlabelled`, only for measuring the accuracy of pseudo-labels; they never reach training.
+        views : for each unlabelled text a list of augmented versions, optional
+            Strong views for methods that use them, instead of word edits.
+        folder : path, optional
+            Keeps the run in a folder, so that it can be resumed after a kill.
+        resume : bool
+            Resumes the run in `folder`; texts and settings have to be the same.
+        report : callable
+            Receives progress, see `halflabel.events`.
         """
         columns = from_matrix(y, "y")[1] if is_matrix(y) else None
         given = as_corpus(X, y, "the training texts")
         hidden = pool = as_pool(unlabelled if unlabelled is not None else [], views)
         everything = concat(given.texts, pool.texts)
-        labelled, said = clean(given.labelled(), role="labelled")
-        pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
+        labelled, notices = clean(given.labelled(), role="labelled")
+        pool, pool_notices = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         pool = without(pool, labelled)
         development = None if dev is None else as_corpus(*pair(dev, "dev"), "dev")
-        kept = None if folder is None else Path(folder)
-        with nullcontext() if kept is None else locked(kept, RUN):
+        path = None if folder is None else Path(folder)
+        with nullcontext() if path is None else locked(path, RUN):
             trained = fit(labelled, pool, self.chosen_settings(labelled.task), dev=development,
-                          truth=aligned(truth, hidden.texts, pool), classes=columns, folder=kept, resume=resume,
+                          truth=aligned(truth, hidden.texts, pool), classes=columns, folder=path, resume=resume,
                           report=report)
         self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).bag_of_words and self.encoder not in (None, WORDS)
-        ignored = [f"{self.method_} learns on bags of words; the encoder {self.encoder} is not used"] if unused else []
-        self.notices_ = [*map(str, [*said, *more]), *ignored, *trained.model.facts["run"]["notices"]]
+        ignored = [f"{self.method_} trains on bags of words; the encoder {self.encoder} is not used"] if unused else []
+        self.notices_ = [*notices, *pool_notices, *ignored, *trained.model.facts["run"]["notices"]]
         return self
 
     def chosen_settings(self, task: Task) -> Settings:
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
         return choose_settings(task, method=self.method, encoder=self.encoder, plan=self.plan, minutes=self.minutes,
-                               changes=self.settings, seed=int(self.random_state))
+                               changes=self.settings, seed=seed_of(self.random_state))
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.reason
         classes = trained.model.classes
-        guard = trained.outcome.pool if len(pool) else PoolState(len(classes.names), 0, trained.model.task)
-        taken = np.flatnonzero(guard.since.numpy() >= 0)
-        found, steps = as_objects(classes.names_of(guard.label.numpy()[taken])), guard.since.numpy()[taken]
-        rows = taken if trained.rows is None else np.asarray(trained.rows)[taken]
-        self._audit = traced(everything, labelled, pool, rows, found, steps)
+        state = trained.outcome.pool if len(pool) else PoolState(len(classes.names), 0, trained.model.task)
+        accepted = np.flatnonzero(state.since.numpy() >= 0)
+        labels, steps = as_objects(classes.names_of(state.label.numpy()[accepted])), state.since.numpy()[accepted]
+        rows = accepted if trained.rows is None else np.asarray(trained.rows)[accepted]
+        self._audit = traced(everything, labelled, pool, rows, labels, steps)
 
     @property
     def transduction_(self) -> np.ndarray:
@@ -111,35 +162,36 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             self.decision_ = model.decision
 
     def predict(self, X: Any, *, decision: str | None = None) -> np.ndarray:
-        """The most probable label of each text, (N,); for several labels what `decision` (a name) makes of each text.
+        """The most probable label of each text, (N,); for several labels per text those that the decision rule gives.
 
-        Who fitted a matrix gets a matrix (N, K) of 0 and 1; who fitted sets gets an array (N,) of tuples.
+        `decision` names another rule than the model's own. A classifier that was fitted on a matrix returns a matrix
+        (N, K) of 0 and 1, one that was fitted on sets an array (N,) of tuples.
         """
         scores = self._model.scores(as_texts(X, "the texts"))
         if self._model.task == "multi-class" and decision is None:
             return np.asarray(self.classes_[scores.argmax(axis=1)])
-        chosen = self._model.rules(scores, decision)
+        labels = self._model.rules(scores, decision)
         if self._model.facts.get("matrix"):
-            return to_matrix(chosen)
-        return as_objects(self._model.classes.names_of(chosen))
+            return to_matrix(labels)
+        return as_objects(self._model.classes.names_of(labels))
 
     def predict_proba(self, X: Any) -> np.ndarray:
-        """Probabilities in the order of `classes_`, (N, K); where texts have several labels each is by itself."""
+        """Probabilities in the order of `classes_`, (N, K); for several labels per text they do not sum to one."""
         return self._model.probabilities(as_texts(X, "the texts"))
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy; where texts have several labels, the share of texts of which all labels are right.
+        """Accuracy; for several labels per text subset accuracy, the share of texts with all labels right.
 
-        A text with a label that training never saw is a wrong one.
+        A label that training never saw counts as missed.
         """
         if self._model.task == "multi-class":
             return float(super().score(X, y, sample_weight))
         given = as_corpus(X, y, "the texts")
         classes = self._model.classes.widened(given.labels)
-        found = self._model.rules(self._model.scores(given.texts))
+        predicted = self._model.rules(self._model.scores(given.texts))
         unseen = len(classes) - len(self._model.classes)
-        right = (classes.matrix(given.labels) == np.pad(found, ((0, 0), (0, unseen)))).all(axis=1)
-        return float(np.average(right, weights=sample_weight))
+        correct = (classes.matrix(given.labels) == np.pad(predicted, ((0, 0), (0, unseen)))).all(axis=1)
+        return float(np.average(correct, weights=sample_weight))
 
     def save(self, folder: str | Path) -> None:
         """Writes the model as a folder of safetensors and JSON."""
@@ -147,7 +199,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:
-        """Reads a model that `save`, or a training run, wrote."""
+        """Loads a model that `save` or a training run wrote."""
         model = load(folder)
         plan = model.facts.get("plan", {}).get("name", "laptop")
         self = cls(model.method, model.facts.get("encoder"), plan, settings=model.settings or None,
@@ -169,3 +221,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         tags.input_tags.two_d_array = False
         tags.classifier_tags.multi_label = True
         return tags
+
+
+def seed_of(random_state: Any) -> int:
+    """An int as it is; otherwise a seed that the generator, or the operating system, draws."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31))
+    if random_state is None or isinstance(random_state, np.random.RandomState):
+        return int((random_state or np.random.RandomState()).randint(2**31))
+    if isinstance(random_state, numbers.Integral):
+        return int(random_state)
+    raise SettingError(f"random_state={random_state!r} is no seed; give a whole number, None, or a generator of numpy.")

@@ -23,7 +23,7 @@ from halflabel.encoders.inputs import Inputs, TokenInputs, VectorInputs
 from halflabel.encoders.layer_cache import HiddenStateInputs
 from halflabel.encoders.loading import load_encoder
 from halflabel.encoders.vector_cache import VectorCache
-from halflabel.errors import BadInput
+from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
 from halflabel.events import EncodingProgress, Report, silent
@@ -168,7 +168,7 @@ def freeze(encoder: Encoder, plan: Plan) -> None:
             module.requires_grad_(False)
     if plan.frozen_layers and not plan.frozen:
         if plan.frozen_layers >= len(encoder.layers):
-            raise BadInput(f"frozen_layers={plan.frozen_layers} leaves nothing to train: the encoder has "
+            raise SettingError(f"frozen_layers={plan.frozen_layers} leaves nothing to train: the encoder has "
                            f"{len(encoder.layers)} layers; give fewer, or use the plan frozen.")
         encoder.frozen_layers = plan.frozen_layers
         encoder.body.embeddings.requires_grad_(False)
@@ -186,7 +186,7 @@ def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, prob
     """A function that scores the model as it stands on the dev set: micro F1 under the method's decision rule."""
     names, truth = model.classes.names, model.classes.matrix(dev.labels, source=dev.source)
     if np.isnan(truth).any():
-        raise BadInput(f"{dev.source}: some labels of dev texts are unknown; give texts whose labels are all known.")
+        raise DataError(f"{dev.source}: some labels of dev texts are unknown; give texts whose labels are all known.")
 
     # a frozen encoder encodes the dev set once
     h = vector_cache(model.encoder)(dev.texts) if isinstance(model.network.encoder, PrecomputedVectors) else None

@@ -1,11 +1,11 @@
-"""The plans: how long and how fast, on a GPU as in the paper, on a laptop, or on frozen vectors."""
+"""The plans: training schedules for a GPU as in the paper, for a laptop, and for frozen vectors."""
 
 from __future__ import annotations
 
 from dataclasses import fields, replace
 from typing import Any
 
-from halflabel.errors import BadInput
+from halflabel.errors import SettingError
 from halflabel.types import Plan
 
 INFINITE = float("inf")
@@ -24,7 +24,7 @@ PLANS: dict[str, Plan] = {
         ema=0.98, weight_decay=0.01, clip=1.0, dropout=False, embeddings=False, token_drop=0.15, max_tokens=128,
         survey=1000, minutes=15.0,
     ),
-    # Half of the entries of a vector are dropped in training: what dropout does inside an encoder that learns.
+    # Half of the entries of a vector are dropped in training, as dropout does inside a fine-tuned encoder.
     "frozen": Plan(
         name="frozen", frozen=True, encoder="minilm", epochs=10, epoch_steps=100, passes=INFINITE,
         warmup=300, labelled_batch=16, unlabelled_batch=64, encoder_rate=0.0, head_rate=1e-3, schedule="constant",
@@ -41,19 +41,19 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "max_tokens": (4, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
     "frozen_layers": (0, 1e3),
 }
-# Ours: on frozen vectors a head learns a hundred texts by heart unless it sees them with most of their entries gone.
+# Ours: on frozen vectors a head overfits a hundred texts unless most of their entries are dropped.
 MULTILABEL: dict[str, dict[str, Any]] = {
     "frozen": {"epochs": 10, "epoch_steps": 60, "warmup": 300, "head_rate": 5e-3, "token_drop": 0.7},
     "laptop": {"epochs": 4, "epoch_steps": 60, "warmup": 100, "survey": 2000},
 }
-# Sec. IV-A: five epochs of warm-up in batches of 8; CAP looks at the whole pool.
+# Sec. IV-A: five epochs of warm-up in batches of 8; CAP labels the whole pool.
 SEMI_SUPERVISED_MULTILABEL = MULTILABEL | {"paper": {"warmup": 5000, "warmup_batch": 8, "survey": 1_000_000_000}}
 
 
 def plan_named(name: str, **changes: Any) -> Plan:
     """The plan of that name, with some of its fields changed."""
     if name not in PLANS:
-        raise BadInput(f"There is no plan '{name}'; choose one of {', '.join(PLANS)}.")
+        raise SettingError(f"There is no plan '{name}'; choose one of {', '.join(PLANS)}.")
     for key, value in changes.items():
         _check(key, value)
     return replace(PLANS[name], **changes)
@@ -67,11 +67,11 @@ def adjustable() -> list[str]:
 def _check(key: str, value: Any) -> None:
     if key == "schedule":
         if value not in ("constant", "linear"):
-            raise BadInput(f"schedule={value} is not known; give constant or linear.")
+            raise SettingError(f"schedule={value} is not known; give constant or linear.")
         return
     low, high = _LIMITS[key]
     whole = isinstance(getattr(PLANS["paper"], key), int)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not low <= value <= high or (whole and value != int(value)):
         kind = "whole number" if whole else "number"
-        raise BadInput(f"{key}={value} is out of range; give a {kind} from {low:g} to {high:g}.")
+        raise SettingError(f"{key}={value} is out of range; give a {kind} from {low:g} to {high:g}.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from halflabel.errors import BadInput, WrongTask
+from halflabel.errors import SettingError, WrongTask
 from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
 from halflabel.types import Plan, Task
@@ -43,7 +43,7 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
     rest = dict(changes or {})
     known = [*chosen.defaults, *([] if chosen.no_steps else adjustable())]
     if unknown := [key for key in rest if key not in known]:
-        raise BadInput(f"'{unknown[0]}' is no setting of {chosen.name}; it has {', '.join(known)}.")
+        raise SettingError(f"'{unknown[0]}' is no setting of {chosen.name}; it has {', '.join(known)}.")
     hyper = {key: rest.pop(key) for key in list(rest) if key in chosen.defaults}
     chosen.check(hyper)
     if minutes is not None:

@@ -10,12 +10,12 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Task = Literal["multi-class", "multi-label"]
-Progress = Callable[[int, int], None]  # how many are done, of how many
+Progress = Callable[[int, int], None]  # done, total
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the data dictates to a method: K labels, H encoder width, N_l and N_u texts."""
+    """The sizes that a method is built for: K labels, H encoder width, N_l labelled and N_u unlabelled texts."""
 
     labels: int
     width: int
@@ -25,14 +25,14 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """How long, how fast and on what a method is trained; the method itself never sees it."""
+    """The training schedule; a method never sees it. Fields are set by `--set name=value`."""
 
     name: str
-    frozen: bool  # train the head on vectors that are computed once
-    encoder: str  # used when no encoder is named
-    epochs: int  # statistics, thresholds and stored labels are refitted at the start of each
+    frozen: bool  # train the head alone, on vectors that are computed once
+    encoder: str  # the default encoder
+    epochs: int  # each starts with an evaluation pass that updates statistics and pseudo-label tables
     epoch_steps: int
-    passes: float  # over the pool in an epoch, at most: a small pool shortens it
+    passes: float  # over the pool in an epoch, at most: a small pool has shorter epochs
     warmup: int  # steps on labelled texts alone, before the first epoch
     labelled_batch: int
     unlabelled_batch: int
@@ -41,26 +41,26 @@ class Plan:
     schedule: Literal["constant", "linear"]
     ema: float  # decay of the averaged weights
     weight_decay: float
-    clip: float  # largest norm of the gradient
-    dropout: bool  # keep the dropout that the encoder came with
-    embeddings: bool  # train the word embeddings too: half of a small encoder, and half of an optimizer step
-    token_drop: float  # share of its tokens (or entries, if it is a frozen vector) that a training text loses at random
+    clip: float  # maximum norm of the gradient
+    dropout: bool  # keep the encoder's dropout
+    embeddings: bool  # train the word embeddings too: half of the weights of a small encoder
+    token_drop: float  # share of a training text's tokens, or of a frozen vector's entries, that are dropped at random
     max_tokens: int
-    survey: int  # pool texts that the statistics of an epoch look at, at most
-    minutes: float  # the time that the steps have to fit into; infinite: no limit
-    warmup_batch: int = 0  # labelled texts in a step of the warm-up; 0: as many as later
-    frozen_layers: int = 0  # lowest layers that do not learn; what they say is computed once and kept on disk
+    survey: int  # pool texts in the evaluation pass of an epoch, at most
+    minutes: float  # time budget; infinite for none
+    warmup_batch: int = 0  # labelled texts in a warm-up step; 0 for labelled_batch
+    frozen_layers: int = 0  # lowest layers that are not trained; their hidden states are computed once and cached
 
     @property
     def steps(self) -> int:
         return self.warmup + self.epochs * self.epoch_steps
 
     def to_json(self) -> dict[str, Any]:
-        """The fields, with null for what is infinite: JSON has no word for that."""
+        """The fields, with null for infinity, which JSON lacks."""
         return {name: None if value == float("inf") else value for name, value in asdict(self).items()}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Plan:
-        """What `to_json` gave."""
+        """The inverse of `to_json`."""
         known: dict[str, Any] = {name: float("inf") if value is None else value for name, value in fields.items()}
         return cls(**known)
