@@ -256,7 +256,7 @@ class MultiClassStep(ExpertStep):
         """The weight of each expert's labels, (3,): 1 for the one that suits the pool's distribution, else 0.
 
         The distribution is that of confident labels of the second expert; while there are none, each has a third.
-        Uniform within a factor of two: the second; rare classes more frequent by that factor: the third; else the first.
+        Uniform within a factor of two: the second; rare ones more frequent by that factor: the third; else the first.
         """
         if not bool(self.confident.any()):
             return torch.full((EXPERTS,), 1.0 / EXPERTS)
