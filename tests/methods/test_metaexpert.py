@@ -106,7 +106,8 @@ def test_priors_and_effective_numbers_by_hand() -> None:
     assert log_prior(torch.tensor([3.0, 1.0])).exp().tolist() == pytest.approx([0.75, 0.25])
     assert torch.isfinite(log_prior(torch.tensor([3.0, 0.0]))).all()
     raw = np.array([0.01 / (1 - 0.99**n) for n in (10, 2)])
-    assert effective_number_weights(torch.tensor([10.0, 2.0]), 0.99).tolist() == pytest.approx((raw / raw.sum() * 2).tolist())
+    weights = effective_number_weights(torch.tensor([10.0, 2.0]), 0.99)
+    assert weights.tolist() == pytest.approx((raw / raw.sum() * 2).tolist())
     assert effective_number_weights(torch.tensor([5.0, 0.0]), 0.99).tolist() == [1.0, 0.0]
 
 
@@ -157,7 +158,8 @@ def test_a_text_with_several_labels_belongs_to_the_group_of_each() -> None:
     known[0, 1], known[1, 3], known[2, 0] = 0.0, 0.0, 0.0
     target = text_groups(Target(y, known), group)
     assert target.y.tolist() == expected
-    assert target.weight.tolist() == [[1, 0, 1], [1, 1, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1]]  # masked: an unknown label could be in it
+    # masked where an unknown label could belong to the group
+    assert target.weight.tolist() == [[1, 0, 1], [1, 1, 1], [0, 1, 1], [1, 1, 1], [1, 1, 1]]
 
 
 def test_log_odds_by_hand() -> None:
@@ -177,9 +179,9 @@ def test_multi_label_losses_by_hand() -> None:
     fused = sum(outputs.trust[:, [q]] * z for q, z in enumerate(moved))
     counts = torch.tensor([5.0, 3.0, 3.0, 2.0])
     balanced = (loss.labels(fused, y) * effective_number_weights(counts, 0.99)).sum(dim=1).mean()
-    mine = torch.stack([y[:, 0], y[:, 1], y[:, 2:].amax(dim=1)], dim=1)
-    gate = (torch.nn.functional.binary_cross_entropy_with_logits(outputs.gate, mine, reduction="none")
-            * effective_number_weights(mine.sum(dim=0), 0.99)).sum(dim=1).mean()
+    groups = torch.stack([y[:, 0], y[:, 1], y[:, 2:].amax(dim=1)], dim=1)
+    gate = (torch.nn.functional.binary_cross_entropy_with_logits(outputs.gate, groups, reduction="none")
+            * effective_number_weights(groups.sum(dim=0), 0.99)).sum(dim=1).mean()
     joint = step.labelled_loss(outputs, target, head.group, joint=True)
     assert torch.allclose(joint, apart + balanced + gate, rtol=1e-5)
 

@@ -30,9 +30,9 @@ def test_without_a_pool_it_is_scikit_learns_naive_bayes() -> None:
     x, y = bags(6, 1)
     other, _ = bags(20, 2)
     ours = fit_em(x, y, other[:0], **SETTINGS)[0]
-    theirs = MultinomialNB(alpha=0.5).fit(x, y.argmax(axis=1))
-    assert np.allclose(ours.words.T, theirs.feature_log_prob_)
-    assert np.allclose(ours.posterior(other), theirs.predict_proba(other))
+    reference = MultinomialNB(alpha=0.5).fit(x, y.argmax(axis=1))
+    assert np.allclose(ours.words.T, reference.feature_log_prob_)
+    assert np.allclose(ours.posterior(other), reference.predict_proba(other))
 
 
 @pytest.mark.parametrize("lambda1", [1.0, 0.1])

@@ -41,8 +41,8 @@ def fitted(encoder: str, method: str, pool: list[str] = POOL, **settings: object
 
 @pytest.mark.parametrize("C", [1.0, 10.0])
 def test_logreg_is_scikit_learns(tiny_encoder: str, unit, C: float) -> None:
-    theirs = LogisticRegression(C=C, max_iter=1000).fit(unit(TEXTS), Y).predict_proba(unit(TEST))
-    assert np.allclose(fitted(tiny_encoder, "logreg", C=C).predict_proba(TEST), theirs, atol=1e-4)
+    reference = LogisticRegression(C=C, max_iter=1000).fit(unit(TEXTS), Y).predict_proba(unit(TEST))
+    assert np.allclose(fitted(tiny_encoder, "logreg", C=C).predict_proba(TEST), reference, atol=1e-4)
 
 
 def test_logreg_ignores_the_pool(tiny_encoder: str) -> None:
@@ -54,17 +54,17 @@ def test_logreg_with_two_classes(tiny_encoder: str, unit) -> None:
     keep = [i for i, label in enumerate(LABELS) if label != "food"]
     texts, labels = [TEXTS[i] for i in keep], [LABELS[i] for i in keep]
     ours = TextClassifier("logreg", tiny_encoder, "frozen").fit(texts, labels)
-    theirs = LogisticRegression(C=10.0, max_iter=1000).fit(unit(texts), labels).predict_proba(unit(TEST))
-    assert np.allclose(ours.predict_proba(TEST), theirs, atol=1e-4)
+    reference = LogisticRegression(C=10.0, max_iter=1000).fit(unit(texts), labels).predict_proba(unit(TEST))
+    assert np.allclose(ours.predict_proba(TEST), reference, atol=1e-4)
 
 
 def test_self_training_is_scikit_learns(tiny_encoder: str, unit) -> None:
     columns = np.concatenate([Y, np.full(len(POOL), -1)])
-    theirs = SelfTrainingClassifier(LogisticRegression(C=10.0, max_iter=1000), threshold=0.6)
-    theirs.fit(unit(TEXTS + POOL), columns)
+    reference = SelfTrainingClassifier(LogisticRegression(C=10.0, max_iter=1000), threshold=0.6)
+    reference.fit(unit(TEXTS + POOL), columns)
     ours = fitted(tiny_encoder, "self-training", threshold=0.6)
-    assert np.allclose(ours.predict_proba(TEST), theirs.predict_proba(unit(TEST)), atol=1e-4)
-    assert ours.labeled_iter_[len(TEXTS):].tolist() == theirs.labeled_iter_[len(TEXTS):].tolist()
+    assert np.allclose(ours.predict_proba(TEST), reference.predict_proba(unit(TEST)), atol=1e-4)
+    assert ours.labeled_iter_[len(TEXTS):].tolist() == reference.labeled_iter_[len(TEXTS):].tolist()
     assert (ours.labeled_iter_ > 0).sum() > 0
 
 
@@ -83,13 +83,13 @@ def test_self_training_without_a_pool_is_logreg(tiny_encoder: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_label_spreading_is_scikit_learns(tiny_encoder: str, unit, kernel: str) -> None:
     columns = np.concatenate([Y, np.full(len(POOL), -1)])
-    theirs = LabelSpreading(kernel=kernel, n_neighbors=5, gamma=20.0, alpha=0.2, max_iter=30)
-    theirs.fit(unit(TEXTS + POOL), columns)
+    reference = LabelSpreading(kernel=kernel, n_neighbors=5, gamma=20.0, alpha=0.2, max_iter=30)
+    reference.fit(unit(TEXTS + POOL), columns)
     ours = fitted(tiny_encoder, "label-spreading", kernel=kernel, neighbours=5)
-    assert np.allclose(ours.predict_proba(TEST), theirs.predict_proba(unit(TEST)), atol=1e-3)
+    assert np.allclose(ours.predict_proba(TEST), reference.predict_proba(unit(TEST)), atol=1e-3)
     names = np.array(sorted(set(LABELS)))
     known = ours.labeled_iter_[len(TEXTS):] > 0
-    assert (ours.transduction_[len(TEXTS):][known] == names[theirs.transduction_[len(TEXTS):][known]]).all()
+    assert (ours.transduction_[len(TEXTS):][known] == names[reference.transduction_[len(TEXTS):][known]]).all()
 
 
 def test_label_spreading_stores_the_pool(tiny_encoder: str) -> None:

@@ -112,7 +112,8 @@ class TestSoftMatch:
 class TestFreeMatch:
     def test_state_over_five_steps_by_hand(self) -> None:
         torch.manual_seed(0)
-        labeller, tau, marginal, chosen = FairThresholds(SHAPE, 0.9), 1 / 3, torch.full((3,), 1 / 3), torch.full((3,), 1 / 3)
+        labeller, tau = FairThresholds(SHAPE, 0.9), 1 / 3
+        marginal = chosen = torch.full((3,), 1 / 3)
         for _ in range(5):
             p = torch.randn(8, 3).softmax(dim=1)
             labeller.update(p)
