@@ -40,7 +40,7 @@ MAX_LABELS = 300  # every pair of labels has 1000 weights
         limits={"distance": Range(0.0, 1e6), "after": Range(0.0, 1.0), "relation": Range(0.0, 1e6)})
 def sdrl(shape: Shape, *, distance: float = 1.0, after: float = 0.33, relation: float = 0.2,
          lambda1: float = 1e-5) -> SelfTraining:
-    """Adversarial training of two classifiers on the pool, a label relation network, labels where classifiers agree."""
+    """Two classifiers whose discrepancy on the pool is maximised, then minimised, and a label relation network."""
     head = RelationHead(shape)
     pseudo_labels = AgreementLabels(shape, head.difference, distance, after)
     return SelfTraining(head=head, loss=squared_error, pseudo_labels=pseudo_labels, weight=constant(lambda1),
