@@ -50,7 +50,7 @@ def main() -> None:
         note("freematch, mask", target.weight, mask)
         note("freematch, thresholds", fair.thresholds(), theirs.free_thresholds())
         if mask.sum() > 0:
-            note("freematch, fairness loss", Fairness(1.0, fair.wanted)(strong, None, target),
+            note("freematch, fairness loss", Fairness(1.0, fair.expected_shares)(strong, None, target),
                  theirs.fairness(mask, strong))
         note("softmatch, weights after alignment", truncated(rows, lambda p=p: p).weight, theirs.soft(p))
         for used, labeller in flexible.items():

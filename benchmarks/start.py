@@ -18,17 +18,17 @@ import torch
 from halflabel.data.labels import Classes
 from halflabel.equations import angle_moments, angles, balanced, cosines, prototypes
 from halflabel.methods.closed_form import (
-    PRIOR,
-    SPREAD,
-    combined,
+    WEIGHT_PRIOR,
+    WEIGHT_SPREAD,
+    choose_smoothing,
+    cross_validate,
     distil,
-    gaussian,
-    hold_out,
-    logistic,
-    pooling,
-    smoothing,
+    fit_weights,
+    gaussian_em,
+    logistic_regression,
+    weighted_sum,
 )
-from halflabel.methods.label_smoothing import neighbour_graph, sharpened, smoothed, with_words, word_counts
+from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, sharpened, smoothed, word_features
 from protocol import Draw, Results, draw, load
 from rivals import vectors
 
@@ -62,19 +62,19 @@ def stages(split: Draw, seed: int) -> dict[str, Any]:
         return p
 
     rng = np.random.default_rng([seed, 5])
-    trial = hold_out([gaussian, logistic], x, y, pool, labels, rng)
-    weights, _ = pooling(trial, PRIOR, SPREAD)
-    rules = [gaussian(x, y, pool, labels), logistic(x, y, pool, labels)]
+    trial = cross_validate([gaussian_em, logistic_regression], x, y, pool, labels, rng)
+    weights, _ = fit_weights(trial, WEIGHT_PRIOR, WEIGHT_SPREAD)
+    rules = [gaussian_em(x, y, pool, labels), logistic_regression(x, y, pool, labels)]
     note("logistic", rules[1].log_probabilities(pool))
     note("gaussian", rules[0].log_probabilities(pool))
-    rule = combined(rules, weights)
+    rule = weighted_sum(rules, weights)
     soft = note("pooled", np.exp(rule.log_probabilities(pool)))
-    alpha, power = smoothing(trial, weights, x, y, labels)
+    alpha, power = choose_smoothing(trial, weights, x, y, labels)
     graph = neighbour_graph(np.concatenate([x, pool]))
     soft = note("smoothed", sharpened(smoothed(graph, np.concatenate([known, soft]), alpha)[len(x) :], power))
-    counts = word_counts(split.labelled.texts + split.pool.texts)
+    counts = word_features(split.labelled.texts + split.pool.texts)
     for _ in range(2):
-        soft = with_words(counts, known, soft)
+        soft = corrected_by_words(counts, known, soft)
     note("words", soft)
     everything, given = np.concatenate([x, pool]), np.concatenate([known, soft])
     note("rule", distil(rule, everything, given).log_probabilities(pool))

@@ -1,4 +1,4 @@
-"""Balanced angles keep their promises, also where statistics are poor."""
+"""Balanced angles: Eqs. 2 and 3, moving averages, and bounds where statistics are poor."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import math
 import pytest
 import torch
 
-from halflabel.equations import am_loss, angles, bdd_loss, cosines
-from halflabel.methods.bdd import FLOOR, STRETCH, BalancedAngles
+from halflabel.equations import am_loss, angles, cosines, psi, slopes
+from halflabel.methods.bdd import BOUNDS, BalancedAngles
 from halflabel.nn.network import Angles
 from halflabel.types import Shape
 
@@ -25,21 +25,21 @@ def one_hot(*columns: int) -> torch.Tensor:
 
 
 def fitted(f: torch.Tensor, y: torch.Tensor, memory: float = 0.1, **options: float) -> BalancedAngles:
-    balanced = BalancedAngles(SHAPE, memory, width=f.shape[1], **options)
-    balanced.refit(f, y)
+    balanced = BalancedAngles(SHAPE, memory, BOUNDS, width=f.shape[1], **options)
+    balanced.update(f, y)
     return balanced
 
 
-def test_before_the_first_refit_cosines_pass_untouched() -> None:
+def test_before_the_first_update_cosines_are_unchanged() -> None:
     cos = torch.tensor([[1.0, -1.0], [0.3, 0.2]])
     assert torch.equal(BalancedAngles(SHAPE, 0.1)(cos), cos)
     assert torch.equal(Angles()(cos), cos)
 
 
-def test_a_wide_label_is_drawn_in_and_a_narrow_one_stretched() -> None:
+def test_a_wide_label_is_compressed_and_a_narrow_one_stretched() -> None:
     wide, narrow = at_angles(-40, -10, 20, 40), at_angles(75, 85, 95, 112)
     balanced = fitted(torch.cat([wide, narrow]), one_hot(0, 0, 0, 0, 1, 1, 1, 1))
-    a = balanced.stretch()
+    a = balanced.slopes()
     assert a[0] < 1 < a[1]
     assert balanced.variances()[0] * a[0] ** 2 == pytest.approx(float(balanced.variances()[1] * a[1] ** 2))
 
@@ -50,45 +50,44 @@ def test_loss_on_balanced_cosines_is_equation_three() -> None:
     y = one_hot(*[0, 1] * 20)
     balanced = fitted(f, y)
     cos = cosines(f, w)
-    inside = (balanced.stretch() * angles(cos) + (1 - balanced.stretch()) * balanced.mean)
+    inside = psi(angles(cos), balanced.mean, slopes(balanced.variance))  # the equation without bounds
     assert inside.min() > 0 and inside.max() < math.pi
-    ours = am_loss(balanced(cos), y, 20.0, 0.3)
-    assert torch.allclose(ours, bdd_loss(cos, y, balanced.mean, balanced.variance, 20.0, 0.3), atol=1e-5)
+    assert torch.allclose(am_loss(balanced(cos), y, 20.0, 0.3), am_loss(inside.cos(), y, 20.0, 0.3), atol=1e-5)
 
 
 def test_two_texts_of_a_label_have_no_variance_and_nothing_explodes() -> None:
     f = torch.cat([at_angles(0, 30), at_angles(80, 95, 100, 130)])
     balanced = fitted(f, one_hot(0, 0, 1, 1, 1, 1))
     assert balanced.variance[0] < 1e-6
-    assert balanced.variances().min() >= FLOOR
-    assert balanced.stretch().min() >= 1 / STRETCH - 1e-5 and balanced.stretch().max() <= STRETCH + 1e-5
+    a = balanced.slopes()
+    assert a.min() >= 1 / BOUNDS.limit - 1e-5 and a.max() <= BOUNDS.limit + 1e-5
 
 
 def test_a_label_without_mass_keeps_its_statistics() -> None:
     balanced = fitted(torch.cat([at_angles(0, 20, 50), at_angles(90, 95, 120)]), one_hot(0, 0, 0, 1, 1, 1))
     before = balanced.prototype[1].clone(), float(balanced.mean[1]), float(balanced.variance[1])
-    balanced.refit(at_angles(5, 10, 15), one_hot(0, 0, 0))
+    balanced.update(at_angles(5, 10, 15), one_hot(0, 0, 0))
     assert torch.equal(balanced.prototype[1], before[0])
     assert (float(balanced.mean[1]), float(balanced.variance[1])) == before[1:]
 
 
-def test_a_label_never_seen_is_left_alone() -> None:
+def test_a_label_never_seen_is_unchanged() -> None:
     balanced = fitted(at_angles(0, 20, 50), one_hot(0, 0, 0))
     cos = torch.tensor([[0.5, 0.5]])
-    assert balanced.stretch().tolist() == [1.0, 1.0]
+    assert balanced.slopes().tolist() == [1.0, 1.0]
     assert torch.equal(balanced(cos), cos)
 
 
-def test_the_first_refit_sets_and_the_next_one_blends() -> None:
+def test_the_first_update_sets_and_the_next_one_averages() -> None:
     balanced = fitted(at_angles(0, 20, 50), one_hot(0, 0, 0), memory=0.25)
     first = balanced.prototype[0].clone()
-    balanced.refit(at_angles(0, 0, 0), one_hot(0, 0, 0))
+    balanced.update(at_angles(0, 0, 0), one_hot(0, 0, 0))
     assert torch.allclose(balanced.prototype[0], 0.75 * at_angles(0)[0] + 0.25 * first)
 
 
 def test_shrinking_pulls_variances_together() -> None:
     f, y = torch.cat([at_angles(-40, -10, 20, 40), at_angles(85, 88, 92, 97)]), one_hot(0, 0, 0, 0, 1, 1, 1, 1)
-    plain, shrunk = fitted(f, y).stretch(), fitted(f, y, shrink=20.0).stretch()
+    plain, shrunk = fitted(f, y).slopes(), fitted(f, y, shrink=20.0).slopes()
     assert (shrunk - 1).abs().max() < 0.5 * (plain - 1).abs().max()
 
 

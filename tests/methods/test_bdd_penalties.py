@@ -26,21 +26,21 @@ def penalty(lambda3: float = 0.3, tau: float = 0.5) -> LowRank:
     return LowRank(SHAPE, lambda3, tau, width=5)
 
 
-def test_nothing_is_added_before_the_first_sweep() -> None:
+def test_nothing_is_added_before_the_first_update() -> None:
     part, head = penalty(), Weights(torch.randn(6, 5))
     cost = part(torch.zeros(2, 6), head)
     cost.backward()
     assert float(cost.detach()) == 0.0 and not head.weight.grad.any()
-    part.refresh(head)
+    part.update(head)
     assert float(part(torch.zeros(2, 6), head).detach()) > 0.0
 
 
-def test_a_sweep_agrees_with_numpy() -> None:
+def test_a_update_agrees_with_numpy() -> None:
     torch.manual_seed(0)
     part, head = penalty(), Weights(torch.randn(6, 5))
     w, twin, dual = head.weight.detach().double().numpy(), np.zeros((6, 5)), np.zeros((6, 5))
     for _ in range(4):
-        part.refresh(head)
+        part.update(head)
         u, values, v = np.linalg.svd(w - dual / 0.5, full_matrices=False)
         twin = u @ np.diag(np.maximum(values - 0.3 / 0.5, 0)) @ v
         dual = dual + 0.5 * (twin - w)
@@ -57,7 +57,7 @@ def test_admm_ends_where_the_direct_penalty_ends() -> None:
     solution = singular_value_threshold(A, lambda3)
     split, direct, part = Weights(A), Weights(A), penalty(lambda3, tau=1.0)
     for _ in range(80):
-        part.refresh(split)
+        part.update(split)
         # the step in phi, exactly: gradient W - A + tau (W - twin) - dual = 0
         with torch.no_grad():
             split.weight.copy_((A + part.twin + part.dual) / 2.0)
@@ -74,7 +74,7 @@ def test_admm_ends_where_the_direct_penalty_ends() -> None:
 def test_the_gradient_ties_the_weights_to_the_twin() -> None:
     torch.manual_seed(0)
     part, head = penalty(), Weights(torch.randn(6, 5))
-    part.refresh(head)
+    part.update(head)
     part(torch.zeros(1, 6), head).backward()
     assert torch.allclose(head.weight.grad, 0.5 * (head.weight.detach() - part.twin) - part.dual, atol=1e-6)
 
@@ -82,7 +82,7 @@ def test_the_gradient_ties_the_weights_to_the_twin() -> None:
 def test_state_and_report() -> None:
     torch.manual_seed(0)
     part, head = penalty(), Weights(3.0 * torch.randn(6, 5))
-    part.refresh(head)
+    part.update(head)
     again = penalty()
     again.load_state_dict(part.state_dict())
     assert again.report(head) == part.report(head)
@@ -94,7 +94,7 @@ def test_state_and_report() -> None:
 
 def test_without_weight_nothing_is_added() -> None:
     part, head = penalty(lambda3=0.0), Weights(torch.randn(6, 5))
-    part.refresh(head)
+    part.update(head)
     with torch.no_grad():
         head.weight += 1.0
     assert float(part(torch.zeros(2, 6), head).detach()) == 0.0

@@ -1,4 +1,4 @@
-"""The default method leaves out a pool that nothing speaks for, says so, and then ends where labels alone do."""
+"""The default method ignores a pool that does not help, reports it, and is then the same as without one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import pytest
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.methods.lift import UNHEARD
+from halflabel.methods.lift import NO_CLUSTERS
 
 TEXTS, TOPICS = tiny_texts(6)
 POOL, _ = tiny_texts(30, seed=1)
@@ -21,20 +21,20 @@ def fitted(encoder: str, plan: str, labels: list[str], pool: list[str]) -> TextC
 
 
 @pytest.mark.parametrize("plan", ["frozen", "laptop"])
-def test_labels_that_are_not_in_the_pool_decide_alone(tiny_encoder: str, plan: str,
+def test_a_pool_that_does_not_help_is_ignored(tiny_encoder: str, plan: str,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.methods.closed_form.words_help", lambda *of: False)
+    monkeypatch.setattr("halflabel.methods.closed_form.words_improve", lambda *args: False)
     both, alone = (fitted(tiny_encoder, plan, MEANINGLESS, pool) for pool in (POOL, []))
-    assert both.notices_ == [UNHEARD[False]] and not alone.notices_
+    assert both.notices_ == [NO_CLUSTERS[False]] and not alone.notices_
     assert np.array_equal(both.predict(TEST), alone.predict(TEST))
-    assert np.allclose(both.predict_proba(TEST), alone.predict_proba(TEST), atol=0.02)  # folds are drawn anew
+    assert np.allclose(both.predict_proba(TEST), alone.predict_proba(TEST), atol=0.02)  # their random folds differ
 
 
-def test_words_may_be_heard_where_groups_are_not(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.methods.closed_form.words_help", lambda *of: True)
+def test_words_may_help_where_clusters_do_not(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.methods.closed_form.words_improve", lambda *args: True)
     clf = fitted(tiny_encoder, "laptop", MEANINGLESS, POOL)
-    assert clf.notices_[0] == UNHEARD[True] and (clf.labeled_iter_[len(TEXTS) :] >= 0).any()
+    assert clf.notices_[0] == NO_CLUSTERS[True] and (clf.labeled_iter_[len(TEXTS) :] >= 0).any()
 
 
-def test_topics_that_are_in_the_pool_are_heard(tiny_encoder: str) -> None:
-    assert not set(fitted(tiny_encoder, "frozen", TOPICS, POOL).notices_) & set(UNHEARD.values())
+def test_a_pool_that_clusters_by_label_is_used(tiny_encoder: str) -> None:
+    assert not set(fitted(tiny_encoder, "frozen", TOPICS, POOL).notices_) & set(NO_CLUSTERS.values())

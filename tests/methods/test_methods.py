@@ -1,4 +1,4 @@
-"""Methods are the paper's: parts, values, ablations."""
+"""The registry, and methods made of the paper's parts and values."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from halflabel import TextClassifier
-from halflabel.errors import BadInput
+from halflabel.errors import SettingError
+from halflabel.methods import METHODS, find
 from halflabel.methods.bdd import (
     BalancedAngles,
     CosineHead,
@@ -18,16 +19,13 @@ from halflabel.methods.bdd import (
     bdd_f,
     bdd_ml,
     bdd_s,
-    without_all,
-    without_bdd,
-    without_regularization,
-    without_unlabelled,
 )
-from halflabel.methods.registry import CHOICES, METHODS, RANGES, find
+from halflabel.methods.registry import Range, method
 from halflabel.methods.supervised import bce
-from halflabel.nn.losses import NoPenalty, cross_entropy
+from halflabel.nn.losses import cross_entropy
 from halflabel.nn.network import Angles, Linear
-from halflabel.nn.pseudo_labels import ClassAware, NoPool, SelfAdaptive, Sharpen
+from halflabel.nn.pseudo_labels import ClassAware, SelfAdaptive, Sharpen
+from halflabel.training.objective import SelfTraining
 from halflabel.types import Shape
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,34 +49,24 @@ def test_the_papers_values_for_several_labels() -> None:
     assert TextClassifier("bce", plan="paper").chosen_settings("multi-label").plan.labelled_batch == 8
 
 
-def test_several_labels_differ_by_balance_alone() -> None:
+def test_multi_label_methods_differ_in_their_angles_only() -> None:
     bdd, am, plain = bdd_ml(SHAPE), am_ml(SHAPE), bce(SHAPE)
     assert isinstance(bdd.angles, BalancedAngles) and isinstance(am.angles, Angles)
-    assert all(isinstance(one.pseudo, ClassAware) and isinstance(one.penalty, LowRank) for one in (bdd, am))
+    assert all(isinstance(each.pseudo_labels, ClassAware) and isinstance(each.penalty, LowRank) for each in (bdd, am))
     assert bdd.averaged_teacher and am.averaged_teacher and not bdd.strong_views
     assert isinstance(plain.head, Linear) and plain.logits and not plain.uses_pool
 
 
 def test_s_and_f_differ_in_their_parts() -> None:
     s, f = bdd_s(SHAPE), bdd_f(SHAPE)
-    assert isinstance(s.pseudo, Sharpen) and isinstance(f.pseudo, SelfAdaptive)
+    assert isinstance(s.pseudo_labels, Sharpen) and isinstance(f.pseudo_labels, SelfAdaptive)
     assert not s.strong_views and f.strong_views
     assert [s.weight(x) for x in (0.0, 1.0)] == [0.0, 1.0] and [f.weight(x) for x in (0.0, 1.0)] == [1.0, 1.0]
 
 
-def test_am_is_bdd_with_one_part_changed() -> None:
+def test_am_is_bdd_without_balanced_angles() -> None:
     assert isinstance(bdd_f(SHAPE).angles, BalancedAngles) and isinstance(am_f(SHAPE).angles, Angles)
-    assert isinstance(am_f(SHAPE).penalty, Entropy)
-
-
-def test_ablations_take_one_part_each() -> None:
-    full = bdd_f(SHAPE)
-    assert isinstance(without_regularization(full).penalty, NoPenalty)
-    assert isinstance(without_bdd(full).angles, Angles)
-    assert isinstance(without_unlabelled(full).pseudo, NoPool) and not without_unlabelled(full).uses_pool
-    nothing = without_all(full, SHAPE)
-    assert isinstance(nothing.head, Linear) and nothing.loss is cross_entropy and not nothing.uses_pool
-    assert isinstance(full.head, CosineHead) and full.uses_pool
+    assert isinstance(am_f(SHAPE).penalty, Entropy) and isinstance(am_f(SHAPE).head, CosineHead)
 
 
 def test_classifier_has_128_units_and_no_bias_in_its_last_layer() -> None:
@@ -87,23 +75,38 @@ def test_classifier_has_128_units_and_no_bias_in_its_last_layer() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(METHODS))
-def test_every_method_says_what_it_is(name: str) -> None:
-    method = find(name)
-    assert method.name == name and method.summary.endswith((".", ".)", '".', "(Sec. III-C)."))
-    assert set(method.defaults) <= {*RANGES, *CHOICES}
-    method.check(method.defaults)
-    assert (ROOT / "src" / method.file).is_file() and method.paper
+def test_every_method_describes_itself(name: str) -> None:
+    entry = find(name)
+    assert entry.name == name and entry.summary.endswith(".") and len(entry.summary) < 120
+    assert (ROOT / "src" / entry.file).is_file() and entry.paper
 
 
 def test_unknown_names_and_values_out_of_range_are_refused() -> None:
-    with pytest.raises(BadInput, match="bdd-f, bdd-ml, bdd-s"):
+    with pytest.raises(SettingError, match="bdd-f, bdd-ml, bdd-s"):
         find("nope")
-    with pytest.raises(BadInput, match="T=0 is out of range for bdd-s"):
+    with pytest.raises(SettingError, match="T=0 is out of range for bdd-s"):
         find("bdd-s")(SHAPE, T=0)
-    with pytest.raises(BadInput, match="anneal=often is not known to uda; give one of linear, exp, log, none"):
+    with pytest.raises(SettingError, match="anneal=often is not a choice of uda; give one of linear, exp, log, none"):
         find("uda")(SHAPE, anneal="often")
-    with pytest.raises(BadInput, match="rounds=2.5 is out of range for nb-em; give a whole number"):
+    with pytest.raises(SettingError, match="rounds=2.5 is out of range for nb-em; give a whole number from 0"):
         find("nb-em")(SHAPE, rounds=2.5)
+
+
+def test_a_new_method_declares_its_limits_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.methods.registry.METHODS", {})
+
+    @method("new", task="multi-class", paper="-", limits={"width": Range(1, 64)})
+    def new(shape: Shape, *, width: int = 8, offset: float = 0.5, s: float = 1.0) -> SelfTraining:
+        """A method."""
+        return SelfTraining(head=Linear(shape, width=width), loss=cross_entropy)
+
+    assert find("new")(SHAPE, width=4, offset=-1e9).head.hidden.out_features == 4
+    for changes, message in (({"width": 65}, "width=65 is out of range for new; give a whole number from 1 to 64"),
+                             ({"offset": float("nan")}, "offset=nan is out of range for new; give .* finite"),
+                             ({"offset": "far"}, "offset=far is out of range"), ({"offset": True}, "offset=True is"),
+                             ({"s": 0.0}, "s=0.0 is out of range for new; give a number from 1e-06 to 1000")):
+        with pytest.raises(SettingError, match=message):
+            find("new").check(changes)
 
 
 def test_the_defaults_of_the_baselines() -> None:
@@ -129,5 +132,5 @@ def test_the_paper_plans_of_the_baselines_for_several_labels() -> None:
 
 
 def test_without_a_pool_uda_is_cross_entropy_on_all_labelled_texts() -> None:
-    assert find("uda")(SHAPE).release is not None
-    assert find("uda")(Shape(labels=4, width=16, labelled=8, unlabelled=0)).release is None
+    assert find("uda")(SHAPE).reduction is not None
+    assert find("uda")(Shape(labels=4, width=16, labelled=8, unlabelled=0)).reduction is None

@@ -1,4 +1,4 @@
-"""Logistic regression, self-training and label spreading are scikit-learn's, kept as tensors."""
+"""Logistic regression, self-training and label spreading agree with scikit-learn's own."""
 
 from __future__ import annotations
 
@@ -8,9 +8,10 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
 from conftest import tiny_texts
-from halflabel import BadInput, TextClassifier
+from halflabel import TextClassifier
 from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import load_encoder
+from halflabel.errors import HalflabelError, SettingError
 
 TEXTS, LABELS = tiny_texts(6)
 POOL, _ = tiny_texts(20, seed=1)
@@ -40,11 +41,11 @@ def fitted(encoder: str, method: str, pool: list[str] = POOL, **settings: object
 
 @pytest.mark.parametrize("C", [1.0, 10.0])
 def test_logreg_is_scikit_learns(tiny_encoder: str, unit, C: float) -> None:
-    theirs = LogisticRegression(C=C, max_iter=1000).fit(unit(TEXTS), Y).predict_proba(unit(TEST))
-    assert np.allclose(fitted(tiny_encoder, "logreg", C=C).predict_proba(TEST), theirs, atol=1e-4)
+    reference = LogisticRegression(C=C, max_iter=1000).fit(unit(TEXTS), Y).predict_proba(unit(TEST))
+    assert np.allclose(fitted(tiny_encoder, "logreg", C=C).predict_proba(TEST), reference, atol=1e-4)
 
 
-def test_logreg_does_not_look_at_the_pool(tiny_encoder: str) -> None:
+def test_logreg_ignores_the_pool(tiny_encoder: str) -> None:
     assert np.array_equal(fitted(tiny_encoder, "logreg").predict_proba(TEST),
                           fitted(tiny_encoder, "logreg", []).predict_proba(TEST))
 
@@ -53,17 +54,17 @@ def test_logreg_with_two_classes(tiny_encoder: str, unit) -> None:
     keep = [i for i, label in enumerate(LABELS) if label != "food"]
     texts, labels = [TEXTS[i] for i in keep], [LABELS[i] for i in keep]
     ours = TextClassifier("logreg", tiny_encoder, "frozen").fit(texts, labels)
-    theirs = LogisticRegression(C=10.0, max_iter=1000).fit(unit(texts), labels).predict_proba(unit(TEST))
-    assert np.allclose(ours.predict_proba(TEST), theirs, atol=1e-4)
+    reference = LogisticRegression(C=10.0, max_iter=1000).fit(unit(texts), labels).predict_proba(unit(TEST))
+    assert np.allclose(ours.predict_proba(TEST), reference, atol=1e-4)
 
 
 def test_self_training_is_scikit_learns(tiny_encoder: str, unit) -> None:
     columns = np.concatenate([Y, np.full(len(POOL), -1)])
-    theirs = SelfTrainingClassifier(LogisticRegression(C=10.0, max_iter=1000), threshold=0.6)
-    theirs.fit(unit(TEXTS + POOL), columns)
+    reference = SelfTrainingClassifier(LogisticRegression(C=10.0, max_iter=1000), threshold=0.6)
+    reference.fit(unit(TEXTS + POOL), columns)
     ours = fitted(tiny_encoder, "self-training", threshold=0.6)
-    assert np.allclose(ours.predict_proba(TEST), theirs.predict_proba(unit(TEST)), atol=1e-4)
-    assert ours.labeled_iter_[len(TEXTS):].tolist() == theirs.labeled_iter_[len(TEXTS):].tolist()
+    assert np.allclose(ours.predict_proba(TEST), reference.predict_proba(unit(TEST)), atol=1e-4)
+    assert ours.labeled_iter_[len(TEXTS):].tolist() == reference.labeled_iter_[len(TEXTS):].tolist()
     assert (ours.labeled_iter_ > 0).sum() > 0
 
 
@@ -82,23 +83,23 @@ def test_self_training_without_a_pool_is_logreg(tiny_encoder: str) -> None:
 @pytest.mark.filterwarnings("ignore")
 def test_label_spreading_is_scikit_learns(tiny_encoder: str, unit, kernel: str) -> None:
     columns = np.concatenate([Y, np.full(len(POOL), -1)])
-    theirs = LabelSpreading(kernel=kernel, n_neighbors=5, gamma=20.0, alpha=0.2, max_iter=30)
-    theirs.fit(unit(TEXTS + POOL), columns)
+    reference = LabelSpreading(kernel=kernel, n_neighbors=5, gamma=20.0, alpha=0.2, max_iter=30)
+    reference.fit(unit(TEXTS + POOL), columns)
     ours = fitted(tiny_encoder, "label-spreading", kernel=kernel, neighbours=5)
-    assert np.allclose(ours.predict_proba(TEST), theirs.predict_proba(unit(TEST)), atol=1e-3)
+    assert np.allclose(ours.predict_proba(TEST), reference.predict_proba(unit(TEST)), atol=1e-3)
     names = np.array(sorted(set(LABELS)))
     known = ours.labeled_iter_[len(TEXTS):] > 0
-    assert (ours.transduction_[len(TEXTS):][known] == names[theirs.transduction_[len(TEXTS):][known]]).all()
+    assert (ours.transduction_[len(TEXTS):][known] == names[reference.transduction_[len(TEXTS):][known]]).all()
 
 
-def test_label_spreading_answers_by_neighbours_in_the_pool(tiny_encoder: str) -> None:
+def test_label_spreading_stores_the_pool(tiny_encoder: str) -> None:
     model = fitted(tiny_encoder, "label-spreading").model_
     assert len(model.network.head.points) == len(TEXTS) + len(POOL)
     rows = model.network.head.soft.sum(dim=1)
     assert ((rows - 1).abs() < 1e-5).float().mean() > 0.9
 
 
-def test_a_text_out_of_reach_gets_even_probabilities() -> None:
+def test_a_text_without_labelled_neighbours_gets_uniform_probabilities() -> None:
     import torch
 
     from halflabel.methods.sklearn_baselines import NeighboursHead
@@ -111,12 +112,12 @@ def test_a_text_out_of_reach_gets_even_probabilities() -> None:
 
 
 def test_a_dense_kernel_of_too_many_texts_is_refused(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.methods.sklearn_baselines.DENSE", 30)
-    with pytest.raises(BadInput, match="use kernel=knn"):
+    monkeypatch.setattr("halflabel.methods.sklearn_baselines.MAX_DENSE", 30)
+    with pytest.raises(SettingError, match="at most 30 texts, not 78; use kernel=knn"):
         fitted(tiny_encoder, "label-spreading", kernel="rbf")
 
 
 @pytest.mark.parametrize("method", ["logreg", "self-training", "label-spreading", "nb-em"])
-def test_steps_are_refused_where_there_are_none(method: str) -> None:
-    with pytest.raises(BadInput, match="'epochs' is no setting"):
+def test_settings_of_steps_are_refused(method: str) -> None:
+    with pytest.raises(HalflabelError, match="'epochs'"):
         TextClassifier(method, settings={"epochs": 3}).fit(["a b", "c d"], ["x", "y"])

@@ -1,4 +1,4 @@
-"""CAP: exact counts whatever the ties, labels without labelled texts get none, and it is quick."""
+"""CAP: exact counts despite ties, labels without labelled texts go to none, and it is fast."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from halflabel.types import Shape
 
 def cap(y: torch.Tensor, pool: int) -> ClassAware:
     labeller = ClassAware(Shape(labels=y.shape[1], width=8, labelled=len(y), unlabelled=pool))
-    labeller.meet(y)
+    labeller.set_labelled(y)
     return labeller
 
 
 def by_hand(p: np.ndarray, prior: np.ndarray) -> np.ndarray:
-    """The same, label after label, with Python's own sort."""
+    """The same for each label in turn, with Python's own sort."""
     y = np.zeros(p.shape)
     for k in range(p.shape[1]):
         order = sorted(range(len(p)), key=lambda i: (-p[i, k], i))
@@ -34,7 +34,7 @@ def by_hand(p: np.ndarray, prior: np.ndarray) -> np.ndarray:
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), n=st.integers(1, 40), labels=st.integers(1, 20), levels=st.integers(1, 6))
-def test_counts_are_exact_whatever_the_ties(seed: int, n: int, labels: int, levels: int) -> None:
+def test_counts_are_exact_despite_ties(seed: int, n: int, labels: int, levels: int) -> None:
     rng = np.random.default_rng(seed)
     y = torch.from_numpy((rng.random((12, labels)) < rng.random(labels)).astype(np.float32))
     p = torch.from_numpy(rng.integers(0, levels, (n, labels)).astype(np.float32))
@@ -54,32 +54,32 @@ def test_unknown_entries_do_not_count_in_the_frequencies() -> None:
     assert labeller.prior.tolist() == pytest.approx([2 / 3, 1 / 2])
 
 
-def test_labels_stand_until_they_are_refreshed() -> None:
+def test_labels_are_kept_until_the_next_update() -> None:
     labeller = cap(torch.tensor([[1.0, 0.0], [0.0, 1.0]]), 4)
     p = torch.tensor([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8]])
-    labeller.refresh(torch.arange(4), p, torch.empty(0), torch.empty(0))
+    labeller.update_epoch(torch.arange(4), p, torch.empty(0), torch.empty(0))
     expected = [[1.0, 0.0], [1.0, 0.0], [0.0, 1.0], [0.0, 1.0]]
     assert labeller(torch.arange(4), lambda: p.flip(1)).y.tolist() == expected
-    labeller.refresh(torch.tensor([0, 2]), p[[2, 0]], torch.empty(0), torch.empty(0))
+    labeller.update_epoch(torch.tensor([0, 2]), p[[2, 0]], torch.empty(0), torch.empty(0))
     assert labeller(torch.arange(4), lambda: p).y.tolist() == [[0.0, 1.0], [1.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
 
 
-def test_an_epochs_refit_of_a_large_pool_is_quick_and_small() -> None:
+def test_the_update_for_a_large_pool_is_fast_and_small() -> None:
     torch.manual_seed(0)
     n, labels = 20_000, 103
     y = (torch.rand(200, labels) < 0.03).float()
     labeller, angles = cap(y, n), BalancedAngles(Shape(labels, 8, 200, n), 0.001)
     f, scores = torch.randn(n + 200, 128), torch.rand(n, labels)
 
-    def refit() -> float:
+    def update() -> float:
         began = time.process_time()
         p = probabilities(scores)
         target = labeller.label(p)
-        labeller.refresh(torch.arange(n), p, f, y)
-        angles.refit(f, torch.cat([y, target.y]))
+        labeller.update_epoch(torch.arange(n), p, f, y)
+        angles.update(f, torch.cat([y, target.y]))
         return time.process_time() - began
 
-    assert min(refit() for _ in range(3)) < 1.0
+    assert min(update() for _ in range(3)) < 1.0
     assert labeller.table.element_size() * labeller.table.nelement() <= 4 * n * labels
     tracemalloc.start()
     labeller.label(scores)

@@ -22,7 +22,7 @@ def test_cross_entropy_takes_hard_and_soft_targets() -> None:
     assert torch.allclose(soft, -0.5 * logits.log_softmax(1)[:, :2].sum(dim=1))
 
 
-def test_entropy_penalty_is_largest_for_even_scores() -> None:
+def test_entropy_penalty_is_largest_for_uniform_scores() -> None:
     penalty = Entropy(2.0)
     head = torch.nn.Linear(2, 4)
     even, sure = penalty(torch.zeros(3, 4), head), penalty(torch.tensor([[9.0, 0.0, 0.0, 0.0]]), head)
@@ -31,6 +31,6 @@ def test_entropy_penalty_is_largest_for_even_scores() -> None:
     assert NoPenalty()(torch.zeros(3, 4), head) == 0 and NoPenalty().report(head) == {}
 
 
-def test_weights_ramp_or_stay() -> None:
+def test_weights_ramp_or_are_constant() -> None:
     assert [ramp(2.0)(x) for x in (0.0, 0.5, 1.0)] == [0.0, 1.0, 2.0]
     assert [constant(2.0)(x) for x in (0.0, 1.0)] == [2.0, 2.0]

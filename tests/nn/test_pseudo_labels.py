@@ -13,14 +13,14 @@ from halflabel.types import Shape
 SHAPE = Shape(labels=4, width=8, labelled=4, unlabelled=8)
 
 
-def test_sharpening_weighs_every_text_in_full() -> None:
+def test_sharpened_labels_have_weight_one() -> None:
     p = torch.tensor([[0.4, 0.3, 0.2, 0.1]])
     target = Sharpen(0.5).label(p)
     assert torch.allclose(target.y, p.square() / p.square().sum())
     assert target.weight.tolist() == [1.0]
 
 
-def test_no_pseudo_gives_no_weight() -> None:
+def test_no_pool_gives_weight_zero() -> None:
     assert NoPool().label(torch.full((3, 4), 0.25)).weight.tolist() == [0.0, 0.0, 0.0]
 
 
@@ -69,31 +69,31 @@ def test_a_step_updates_before_it_labels() -> None:
 
 
 def never() -> torch.Tensor:
-    raise AssertionError("a stored label needs no forward pass")
+    raise AssertionError("a label from the table needs no forward pass")
 
 
-def test_stored_labels_weigh_by_how_far_they_stand_above_chance() -> None:
+def test_labels_in_the_table_are_weighted_by_confidence_above_chance() -> None:
     labeller = LabelTable(SHAPE, power=2.0)
     soft = torch.full((8, 4), 0.25)
     soft[3] = torch.tensor([0.7, 0.1, 0.1, 0.1])
-    labeller.begin(soft, 0.8, sparse.csr_matrix((12, 0)))
+    labeller.initialise(soft, 0.8, sparse.csr_matrix((12, 0)))
     target = labeller(torch.tensor([3, 0]), never)
     assert torch.allclose(target.y[0], soft[3].square() / soft[3].square().sum())
     assert target.weight.tolist() == pytest.approx([0.6, 0.0])
     assert float(labeller.trust) == pytest.approx(0.6 / 8)
 
 
-def test_refreshed_labels_hear_their_neighbours_and_keep_the_trust() -> None:
+def test_updated_labels_are_smoothed_and_keep_their_mean_weight() -> None:
     torch.manual_seed(0)
     shape = Shape(labels=2, width=8, labelled=2, unlabelled=40)
     labeller = LabelTable(shape, power=4.0)
     truth = torch.arange(40) % 2
-    labeller.begin(torch.nn.functional.one_hot(truth, 2) * 0.5 + 0.25, 0.8, sparse.csr_matrix((42, 0)))
+    labeller.initialise(torch.nn.functional.one_hot(truth, 2) * 0.5 + 0.25, 0.8, sparse.csr_matrix((42, 0)))
     trust = float(labeller.trust)
     f = torch.nn.functional.one_hot(torch.cat([torch.tensor([0, 1]), truth]), 2) + 0.1 * torch.randn(42, 2)
     p = torch.nn.functional.one_hot(truth, 2) * 0.8 + 0.1
-    p[:6] = p[:6].flip(1)  # the model errs on a few, among neighbours on which it does not
-    labeller.refresh(torch.arange(40), p, f, torch.eye(2))
+    p[:6] = p[:6].flip(1)  # a few errors, whose neighbours are right
+    labeller.update_epoch(torch.arange(40), p, f, torch.eye(2))
     target = labeller(torch.arange(40), never)
     assert target.y.argmax(dim=1).tolist() == truth.tolist()
     assert float(target.weight.mean()) == pytest.approx(trust, rel=0.1)

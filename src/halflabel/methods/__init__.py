@@ -1,4 +1,4 @@
-"""The methods, each one function of the data's shape and its hyper-parameters."""
+"""The methods; each module registers a method or a family of methods when it is imported."""
 
 from halflabel.methods import (
     asymmetric,

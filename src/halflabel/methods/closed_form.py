@@ -1,203 +1,93 @@
-"""A closed-form start on frozen vectors, trusted as far as held-out labels support it.
+"""A closed-form classifier on frozen vectors, which uses the pool as far as held-out labels support it.
 
-Two views of the labels are pooled. One trusts the pool: Gaussian classes that share one covariance, fitted by EM, which
-is the paper's idea of equal spreads in closed form. The other looks at labelled texts alone: logistic regression.
-Each half of the labels first judges what the other half makes of the pool: where the pool falls into other groups than
-the labels do (sentiments among topics), EM follows those groups, and is left out. Else the log-probabilities of both
-are added with weights found on labelled texts that were held out in turn. The soft labels that this gives the pool are
-then smoothed over a graph of nearest neighbours, as much as held-out labels support that, corrected by the words of the
-texts, and a linear rule, logits = x W + b, learns them by heart.
+Two linear models are combined. The *cluster model* uses the pool: Gaussian classes with one shared covariance, fitted
+by EM (the paper's equal variances in closed form). The other is logistic regression on the labelled texts alone.
+
+1. Evidence: each half of the labels evaluates the cluster model fitted with the other half. Where the pool clusters
+   by something else than the labels (by topic, when the labels are sentiments), EM follows those clusters, and the
+   cluster model is left out.
+2. Mixture: the log-probabilities of the models are added with weights fitted by cross-validation.
+3. Smoothing: the soft labels of the pool are smoothed over a graph of nearest neighbours, as much as cross-validation
+   supports, and corrected by the words of the texts.
+4. Distillation: a linear model, logits = x W + b, is fitted to the soft labels.
+
+Shapes: vectors x (N_l, H) and pool (N_u, H) of unit length, y (N_l,) columns of labels, M models.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halflabel.methods.label_smoothing import neighbour_graph, sharpened, smoothed, with_words
+from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, sharpened, smoothed
 from halflabel.randomness import Stream, generator
 
-POOL = 20_000  # pool texts that EM looks at; more would not move means that count as MASS
-ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # how far neighbours may be heard, with its log prior
-POWERS = (1.0, 1.5, 2.0, 3.0)  # by which smoothed labels may be sharpened
-EVIDENCE = 3.0  # the logarithm of how much likelier EM must make held-out labels before it is heard
-PRIOR = np.array([0.1, 0.5])  # weights of the two views before any label is held out
-SPREAD = np.array([1.2, 0.7])  # standard deviation of the logarithm of those weights
 Array = NDArray[np.floating]
 Columns = NDArray[np.integer]
+Mask = NDArray[np.bool_]
 
-MASS = 25.0  # texts per class that the pool counts as, at most, in means and priors
-STAGES = ((1.0, 10), (0.9, 8))  # share of the sphere in the covariance, and rounds of EM with it
-STILL = 5e-3  # mean change of the soft labels at which a stage ends
+MAX_POOL = 20_000  # pool texts that are used for fitting; more would not move means whose weight is limited
+MIN_EVIDENCE = 3.0  # log-likelihood by which the cluster model must improve held-out labels to be used
+WEIGHT_PRIOR = np.array([0.1, 0.5])  # median weights of cluster model and logistic regression, before cross-validation
+WEIGHT_SPREAD = np.array([1.2, 0.7])  # standard deviations of the logarithms of those weights
+ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # strengths of smoothing, each with its log prior
+POWERS = (1.0, 1.5, 2.0, 3.0)  # by which smoothed labels may be sharpened
+WORD_ROUNDS = 2  # of correction by words
+CV_POOL = 2000  # pool texts that cross-validation uses, or 10 per label if that is more
 
 
-class Start(NamedTuple):
-    """Soft labels of the pool, a rule for any text, and how much each part of the start was trusted."""
+class ClosedForm(NamedTuple):
+    """A linear model for any text, soft labels of the pool, and how the pool was used."""
 
     soft: Array  # (N_u, K)
-    rule: LinearModel
-    weights: Array  # of the views: Gaussian EM where it is heard, logistic regression
-    alpha: float = 0.0  # of the smoothing
-    power: float = 1.0  # of the sharpening after it
-    heard: bool = False  # whether EM is
-    words: bool = False  # whether words correct the soft labels
+    model: LinearModel
+    weights: Array  # of cluster model, if it is used, and logistic regression
+    alpha: float = 0.0  # strength of smoothing
+    power: float = 1.0  # of sharpening after it
+    uses_clusters: bool = False
+    uses_words: bool = False
 
 
-def closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int) -> Start:
-    """The start for unit vectors x (N_l, H) with columns y (N_l,) and an unlabelled pool (N_u, H).
+def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int) -> ClosedForm:
+    """The classifier for vectors x (N_l, H) with labels y (N_l,) and a pool (N_u, H).
 
-    `words` is the sparse (N_l + N_u, V) that `word_counts` makes of the same texts.
+    `words` (N_l + N_u, V) are the `word_features` of the same texts.
     """
     rng = generator(seed, Stream.CLOSED_FORM)
-    rows = np.sort(rng.permutation(len(pool))[:POOL])
-    part, known = pool[rows], np.eye(labels)[y]
-    if not len(part):
-        rule, weights, _ = by_views([logistic], x, y, part, labels, rng)
-        return Start(np.empty((0, labels)), rule, weights)
-    counts = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
-    halves = in_halves(x, y, part, labels, generator(seed, Stream.HELD_OUT_HALVES))
-    heard = evidence(halves) >= EVIDENCE
-    rule, weights, trial = by_views([gaussian, logistic] if heard else [logistic], x, y, part, labels, rng)
-    if not heard and not words_help(halves, weights, counts, known):
-        return Start(np.exp(rule.log_probabilities(pool)), rule, weights)
-    soft, alpha, power = np.exp(rule.log_probabilities(part)), 0.0, 1.0
-    if heard:
-        alpha, power = smoothing(trial, weights, x, y, labels)
-        graph = neighbour_graph(np.concatenate([x, part]))
-        soft = sharpened(smoothed(graph, np.concatenate([known, soft]), alpha)[len(x) :], power)
-    soft = corrected(counts, known, soft)
-    rule = distil(rule, np.concatenate([x, part]), np.concatenate([known, soft]))
-    everywhere = np.exp(rule.log_probabilities(pool))
-    everywhere[rows] = soft
-    return Start(everywhere, rule, weights, alpha, power, heard, words=True)
+    rows = np.sort(rng.permutation(len(pool))[:MAX_POOL])
+    sample, one_hot = pool[rows], np.eye(labels)[y]
+    if not len(sample):
+        model, weights, _ = fit_mixture([logistic_regression], x, y, sample, labels, rng)
+        return ClosedForm(np.empty((0, labels)), model, weights)
+    words = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
+    halves = validate_halves(x, y, sample, labels, generator(seed, Stream.HELD_OUT_HALVES))
+    uses_clusters = cluster_evidence(halves) >= MIN_EVIDENCE
+    fits = [gaussian_em, logistic_regression] if uses_clusters else [logistic_regression]
+    model, weights, held_out = fit_mixture(fits, x, y, sample, labels, rng)
+    if not uses_clusters and not words_improve(halves, weights, words, one_hot):
+        return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights)
+    soft, alpha, power = np.exp(model.log_probabilities(sample)), 0.0, 1.0
+    if uses_clusters:
+        alpha, power = choose_smoothing(held_out, weights, x, y, labels)
+        graph = neighbour_graph(np.concatenate([x, sample]))
+        soft = sharpened(smoothed(graph, np.concatenate([one_hot, soft]), alpha)[len(x) :], power)
+    soft = corrected_by_words(words, one_hot, soft, rounds=WORD_ROUNDS)
+    model = distil(model, np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
+    soft_pool = np.exp(model.log_probabilities(pool))
+    soft_pool[rows] = soft
+    return ClosedForm(soft_pool, model, weights, alpha, power, uses_clusters, uses_words=True)
 
 
-def by_views(views: list[View], x: Array, y: Columns, pool: Array, labels: int,
-             rng: np.random.Generator) -> tuple[LinearModel, Array, HeldOut]:
-    """The rule of all views together, the weight of each, and the trial in which the weights were found."""
-    trial = hold_out(views, x, y, pool, labels, rng)
-    weights, _ = pooling(trial, PRIOR[-len(views) :], SPREAD[-len(views) :])
-    return combined([view(x, y, pool, labels) for view in views], weights), weights, trial
+# The models
 
-
-def smoothing(trial: HeldOut, weights: Array, x: Array, y: Columns, labels: int) -> tuple[float, float]:
-    """How far neighbours are to be heard, and how much to sharpen: what makes held-out labels likeliest."""
-    graph = neighbour_graph(np.concatenate([x, trial.pool]))
-    likely = {(alpha, power): prior for alpha, prior in ALPHAS.items() for power in POWERS}
-    for out, rules in zip(trial.folds, trial.rules, strict=True):
-        rule = combined(rules, weights)
-        given = np.exp(rule.log_probabilities(np.concatenate([x, trial.pool])))
-        given[: len(y)][~out] = np.eye(labels)[y[~out]]
-        for alpha in ALPHAS:
-            p = smoothed(graph, given, alpha)[: len(y)][out]
-            for power in POWERS:
-                q = sharpened(p, power)
-                likely[alpha, power] += float(np.log(q[np.arange(len(q)), y[out]] + 1e-3).sum())
-    return max(likely, key=lambda pair: likely[pair])
-
-
-class HeldOut(NamedTuple):
-    """What the views say of labelled texts that they did not see."""
-
-    folds: list[NDArray[np.bool_]]  # each a mask (N_l,) of the texts held out together
-    rules: list[list[LinearModel]]  # for each fold, the rule of each view
-    held: Array  # (V, M, K) log-probabilities, fold after fold
-    truth: Columns  # (M,)
-    rows: Columns  # of the pool, that were looked at
-    pool: Array  # their vectors
-    discount: float  # how much a held-out text counts
-
-
-def hold_out(views: list[View], x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> HeldOut:
-    """Holds out each labelled text once, but never the only one of its class."""
-    few = int(np.median(np.bincount(y, minlength=labels)))
-    number = int(np.clip(few, 2, 10 if labels < 50 else 3))
-    fold = np.full(len(y), -1)
-    for rows in by_class(y, labels, rng):
-        fold[rows] = np.arange(len(rows)) % number
-    folds = [fold == j for j in range(number) if (fold == j).any()]
-    fewer = 1.0 - 1.0 / max(2, len(folds))  # a fold's views saw fewer labels than the views of all
-    return tried(views, x, y, pool, labels, folds, fewer, rng)
-
-
-def in_halves(x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> HeldOut:
-    """EM and logistic regression from either half of the labels, judged by the other half, for two ways to halve."""
-    folds = []
-    for _ in range(2):
-        first, second = np.zeros((2, len(y)), dtype=bool)
-        for rows in by_class(y, labels, rng):
-            first[rows[: len(rows) // 2]] = second[rows[len(rows) // 2 :]] = True
-        folds += [out for out in (first, second) if out.any()]
-    return tried([gaussian, logistic], x, y, pool, labels, folds, 0.5, rng)
-
-
-def by_class(y: Columns, labels: int, rng: np.random.Generator) -> list[Columns]:
-    """The rows of each class that has more than one text, in a random order."""
-    rows = (rng.permutation(np.flatnonzero(y == k)) for k in range(labels))
-    return [some for some in rows if len(some) > 1]
-
-
-def tried(views: list[View], x: Array, y: Columns, pool: Array, labels: int, folds: list[NDArray[np.bool_]],
-          discount: float, rng: np.random.Generator) -> HeldOut:
-    """Fits the views without each fold in turn and asks them about it."""
-    looked = rng.permutation(len(pool))[: max(2000, 10 * labels)]
-    part = pool[looked]
-    rules = [[view(x[~out], y[~out], part, labels) for view in views] for out in folds]
-    seen = [np.stack([rule.log_probabilities(x[out]) for rule in some]) for some, out in zip(rules, folds, strict=True)]
-    held = np.concatenate([np.empty((len(views), 0, labels)), *seen], axis=1)
-    truth = np.concatenate([np.empty(0, dtype=np.int64), *(y[out] for out in folds)])
-    return HeldOut(folds, rules, held, truth, looked, part, discount)
-
-
-def pooling(trial: HeldOut, prior: Array, spread: Array) -> tuple[Array, float]:
-    """Weights (V,) of the views that make held-out labels likely, under a log-normal prior, and what that comes to."""
-    from scipy.optimize import minimize
-    from scipy.special import logsumexp, softmax
-
-    held, truth = trial.held, trial.truth
-    right = held[:, np.arange(len(truth)), truth]
-
-    def cost(u: Array) -> tuple[float, Array]:
-        weights = prior * np.exp(u)
-        logits = np.tensordot(weights, held, 1)
-        loss = logsumexp(logits, axis=1).sum() - (weights @ right).sum()
-        slope = (softmax(logits, axis=1) * held).sum(axis=(1, 2)) - right.sum(axis=1)
-        return (trial.discount * loss + (u**2 / (2 * spread**2)).sum(),
-                trial.discount * slope * weights + u / spread**2)
-
-    starts = [np.zeros(len(prior)), np.where(np.arange(len(prior)) < len(prior) - 1, -2.0, 0.0)]
-    found = [minimize(cost, u, jac=True, bounds=[(-6.0, 4.0)] * len(prior), method="L-BFGS-B") for u in starts]
-    best = min(found, key=lambda one: float(one.fun))
-    return np.asarray(prior * np.exp(best.x)), float(best.fun)
-
-
-def evidence(halves: HeldOut) -> float:
-    """The logarithm of how much likelier held-out labels are when EM is heard beside logistic regression."""
-    _, both = pooling(halves, PRIOR, SPREAD)
-    _, labels_alone = pooling(halves._replace(held=halves.held[1:]), PRIOR[1:], SPREAD[1:])
-    return labels_alone - both
-
-
-def words_help(halves: HeldOut, weights: Array, counts: Any, known: Array) -> bool:
-    """Whether words make held-out labels likelier than logistic regression with that weight does."""
-    from scipy.special import softmax
-
-    gain, at = 0.0, 0
-    for out, (_, rule) in zip(halves.folds, halves.rules, strict=True):
-        held, at = halves.held[1, at : at + out.sum()], at + out.sum()
-        before = softmax(weights[-1] * np.concatenate([held, rule.log_probabilities(halves.pool)]), axis=1)
-        rows = np.concatenate([np.flatnonzero(~out), np.flatnonzero(out), len(known) + halves.rows])
-        after = corrected(counts[rows], known[~out], before)
-        gain += float((known[out] * np.log((after[: len(held)] + 1e-4) / (before[: len(held)] + 1e-4))).sum())
-    return gain > 0.0
-
-
-def corrected(counts: Any, known: Array, soft: Array) -> Array:
-    """Soft labels (M, K) after words were asked twice, the second time about what they said the first."""
-    return with_words(counts, known, with_words(counts, known, soft))
+POOL_MASS = 25.0  # texts per class that the pool counts as, at most, in means and priors of EM
+# Shares of an isotropic covariance, and iterations of EM with it. The first covariance is isotropic, since whitening
+# before the means are good misleads EM when labels are few.
+STAGES = ((1.0, 10), (0.9, 8))
+TOLERANCE = 5e-3  # mean change of the soft labels at which a stage ends
 
 
 class LinearModel(NamedTuple):
@@ -213,62 +103,52 @@ class LinearModel(NamedTuple):
         return np.asarray(log_softmax(x @ self.weight + self.bias, axis=1))
 
 
-View = Callable[[Array, Columns, Array, int], LinearModel]
+Fit = Callable[[Array, Columns, Array, int], LinearModel]  # x, y, pool, labels -> model
 
 
-def combined(rules: list[LinearModel], weights: Array) -> LinearModel:
-    """The linear rule whose logits are the weighted sum of the views' logits."""
-    pairs = list(zip(weights, rules, strict=True))
-    return LinearModel(np.sum([w * rule.weight for w, rule in pairs], axis=0),
-                np.sum([w * rule.bias for w, rule in pairs], axis=0))
-
-
-def gaussian(x: Array, y: Columns, pool: Array, labels: int) -> LinearModel:
-    """EM for Gaussian classes with one shared covariance; labelled texts keep their labels.
-
-    The first covariance is a sphere: whitening before the means are good leads EM astray when labels are few.
-    """
+def gaussian_em(x: Array, y: Columns, pool: Array, labels: int) -> LinearModel:
+    """The cluster model: EM for Gaussian classes with one shared covariance; labelled texts keep their labels."""
     from scipy.special import softmax
 
     centre = pool.mean(axis=0)
     x, pool, width = x - centre, pool - centre, x.shape[1]
     total = len(x) + len(pool)
     scatter = pool.T @ pool + x.T @ x
-    given = np.eye(labels)[y]
-    sums, counts = given.T @ x, given.sum(axis=0)
-    share = min(1.0, MASS * labels / len(pool))
-    smooth = 0.2 * (len(x) / labels + share * len(pool) / labels)
+    one_hot = np.eye(labels)[y]
+    sums, counts = one_hot.T @ x, one_hot.sum(axis=0)
+    share = min(1.0, POOL_MASS * labels / len(pool))
+    smoothing = 0.2 * (len(x) / labels + share * len(pool) / labels)
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
     covariance = np.eye(width) * min(within, np.trace(scatter) / total) / width
     soft = np.zeros((len(pool), labels))
-    for sphere, rounds in STAGES:
-        for _ in range(rounds):
+    for isotropic, iterations in STAGES:
+        for _ in range(iterations):
             if soft.any():
                 mass = counts + soft.sum(axis=0)
-                middle = (sums + soft.T @ pool) / mass[:, None]
-                spread = (scatter - (middle * mass[:, None]).T @ middle) / total
-                covariance = (1 - sphere) * spread + sphere * np.trace(spread) / width * np.eye(width)
+                centres = (sums + soft.T @ pool) / mass[:, None]
+                pooled = (scatter - (centres * mass[:, None]).T @ centres) / total
+                covariance = (1 - isotropic) * pooled + isotropic * np.trace(pooled) / width * np.eye(width)
             weight = np.linalg.solve(covariance, means.T)
             bias = log_prior - 0.5 * (means.T * weight).sum(axis=0)
-            before, soft = soft, softmax(pool @ weight + bias, axis=1)
+            previous, soft = soft, softmax(pool @ weight + bias, axis=1)
             mass = counts + share * soft.sum(axis=0)
             means = (sums + share * (soft.T @ pool)) / mass[:, None]
-            log_prior = np.log((mass + smooth) / (mass.sum() + labels * smooth))
-            if 0.5 * np.abs(soft - before).sum(axis=1).mean() < STILL:
+            log_prior = np.log((mass + smoothing) / (mass.sum() + labels * smoothing))
+            if 0.5 * np.abs(soft - previous).sum(axis=1).mean() < TOLERANCE:
                 break
     return LinearModel(weight, bias - centre @ weight)
 
 
-def logistic(x: Array, y: Columns, pool: Array, labels: int) -> LinearModel:
-    """Logistic regression on the labelled texts; a class without any gets no weight."""
+def logistic_regression(x: Array, y: Columns, pool: Array, labels: int) -> LinearModel:
+    """Logistic regression on the labelled texts; a class without texts is never predicted."""
     from sklearn.linear_model import LogisticRegression
 
     return from_sklearn(LogisticRegression(C=10.0, max_iter=300).fit(x, y), labels)
 
 
 def from_sklearn(model: Any, labels: int) -> LinearModel:
-    """A linear model of scikit-learn, fitted to columns, as a rule for all labels."""
+    """A fitted linear classifier of scikit-learn, extended to all labels."""
     coefficients, intercept = model.coef_, model.intercept_
     if len(model.classes_) == 2:
         coefficients = np.stack([-coefficients[0] / 2, coefficients[0] / 2])
@@ -278,22 +158,167 @@ def from_sklearn(model: Any, labels: int) -> LinearModel:
     return LinearModel(weight, bias)
 
 
-def distil(rule: LinearModel, x: Array, soft: Array) -> LinearModel:
-    """The linear rule nearest to `rule` that gives x (N, H) the soft labels (N, K): softmax regression."""
+# Held-out predictions
+
+
+class HeldOut(NamedTuple):
+    """Predictions for labelled texts by models that were fitted without them."""
+
+    folds: list[Mask]  # each a mask (N_l,) of the texts that are held out together
+    models: list[list[LinearModel]]  # M models for each fold
+    log_p: Array  # (M, N, K) log-probabilities of the held-out texts, fold after fold
+    y: Columns  # (N,) their labels
+    pool_rows: Columns  # of the pool that were used
+    pool: Array  # their vectors
+    discount: float  # weight of a held-out text, since its models saw fewer labels than the final ones
+
+
+def cross_validate(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int,
+                   rng: np.random.Generator) -> HeldOut:
+    """Holds out each labelled text once, but never the only one of its class."""
+    per_class = int(np.median(np.bincount(y, minlength=labels)))
+    number = int(np.clip(per_class, 2, 10 if labels < 50 else 3))
+    fold = np.full(len(y), -1)
+    for rows in rows_by_class(y, labels, rng):
+        fold[rows] = np.arange(len(rows)) % number
+    folds = [fold == j for j in range(number) if (fold == j).any()]
+    return held_out_predictions(fits, x, y, pool, labels, folds, 1.0 - 1.0 / max(2, len(folds)), rng)
+
+
+def validate_halves(x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> HeldOut:
+    """Both models fitted with one half of the labels and evaluated on the other, for two random splits."""
+    folds = []
+    for _ in range(2):
+        first, second = np.zeros((2, len(y)), dtype=bool)
+        for rows in rows_by_class(y, labels, rng):
+            first[rows[: len(rows) // 2]] = second[rows[len(rows) // 2 :]] = True
+        folds += [fold for fold in (first, second) if fold.any()]
+    return held_out_predictions([gaussian_em, logistic_regression], x, y, pool, labels, folds, 0.5, rng)
+
+
+def rows_by_class(y: Columns, labels: int, rng: np.random.Generator) -> list[Columns]:
+    """The rows of each class that has more than one text, in random order."""
+    classes = (rng.permutation(np.flatnonzero(y == k)) for k in range(labels))
+    return [rows for rows in classes if len(rows) > 1]
+
+
+def held_out_predictions(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int, folds: list[Mask],
+                         discount: float, rng: np.random.Generator) -> HeldOut:
+    """Fits the models without each fold in turn and predicts it."""
+    pool_rows = rng.permutation(len(pool))[: max(CV_POOL, 10 * labels)]
+    sample = pool[pool_rows]
+    models = [[fit(x[~fold], y[~fold], sample, labels) for fit in fits] for fold in folds]
+    predictions = [np.stack([model.log_probabilities(x[fold]) for model in fold_models])
+                   for fold_models, fold in zip(models, folds, strict=True)]
+    log_p = np.concatenate([np.empty((len(fits), 0, labels)), *predictions], axis=1)
+    held_out_y = np.concatenate([np.empty(0, dtype=np.int64), *(y[fold] for fold in folds)])
+    return HeldOut(folds, models, log_p, held_out_y, pool_rows, sample, discount)
+
+
+# The evidence
+
+
+def cluster_evidence(halves: HeldOut) -> float:
+    """The log-likelihood that the cluster model adds to logistic regression on held-out labels."""
+    _, with_clusters = fit_weights(halves, WEIGHT_PRIOR, WEIGHT_SPREAD)
+    _, without = fit_weights(halves._replace(log_p=halves.log_p[1:]), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
+    return without - with_clusters
+
+
+def words_improve(halves: HeldOut, weights: Array, words: Any, one_hot: Array) -> bool:
+    """Whether correction by words makes held-out labels likelier than logistic regression with its weight does."""
+    from scipy.special import softmax
+
+    gain, start = 0.0, 0
+    for fold, (_, model) in zip(halves.folds, halves.models, strict=True):
+        log_p, start = halves.log_p[1, start : start + fold.sum()], start + fold.sum()
+        before = softmax(weights[-1] * np.concatenate([log_p, model.log_probabilities(halves.pool)]), axis=1)
+        rows = np.concatenate([np.flatnonzero(~fold), np.flatnonzero(fold), len(one_hot) + halves.pool_rows])
+        after = corrected_by_words(words[rows], one_hot[~fold], before, rounds=WORD_ROUNDS)
+        ratio = np.log((after[: len(log_p)] + 1e-4) / (before[: len(log_p)] + 1e-4))
+        gain += float((one_hot[fold] * ratio).sum())
+    return gain > 0.0
+
+
+# The mixture
+
+
+def fit_mixture(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int,
+                rng: np.random.Generator) -> tuple[LinearModel, Array, HeldOut]:
+    """The weighted sum of the fitted models, their weights, and the predictions that the weights were fitted on."""
+    held_out = cross_validate(fits, x, y, pool, labels, rng)
+    weights, _ = fit_weights(held_out, WEIGHT_PRIOR[-len(fits) :], WEIGHT_SPREAD[-len(fits) :])
+    return weighted_sum([fit(x, y, pool, labels) for fit in fits], weights), weights, held_out
+
+
+def weighted_sum(models: list[LinearModel], weights: Array) -> LinearModel:
+    """The linear model whose logits are the weighted sum of the models' logits."""
+    return LinearModel(np.sum([w * model.weight for w, model in zip(weights, models, strict=True)], axis=0),
+                       np.sum([w * model.bias for w, model in zip(weights, models, strict=True)], axis=0))
+
+
+def fit_weights(held_out: HeldOut, prior: Array, spread: Array) -> tuple[Array, float]:
+    """Weights (M,) of highest posterior, for held-out labels under a log-normal prior, and minus its logarithm."""
+    from scipy.optimize import minimize
+    from scipy.special import logsumexp, softmax
+
+    log_p = held_out.log_p
+    log_p_true = log_p[:, np.arange(len(held_out.y)), held_out.y]
+
+    def negative_log_posterior(u: Array) -> tuple[float, Array]:
+        weights = prior * np.exp(u)
+        logits = np.tensordot(weights, log_p, 1)
+        loss = logsumexp(logits, axis=1).sum() - (weights @ log_p_true).sum()
+        gradient = (softmax(logits, axis=1) * log_p).sum(axis=(1, 2)) - log_p_true.sum(axis=1)
+        return (held_out.discount * loss + (u**2 / (2 * spread**2)).sum(),
+                held_out.discount * gradient * weights + u / spread**2)
+
+    models = len(prior)
+    starts = [np.zeros(models), np.where(np.arange(models) < models - 1, -2.0, 0.0)]  # not convex: two local optima
+    results = [minimize(negative_log_posterior, u, jac=True, bounds=[(-6.0, 4.0)] * models, method="L-BFGS-B")
+               for u in starts]
+    best = min(results, key=lambda result: float(result.fun))
+    return np.asarray(prior * np.exp(best.x)), float(best.fun)
+
+
+# Smoothing
+
+
+def choose_smoothing(held_out: HeldOut, weights: Array, x: Array, y: Columns, labels: int) -> tuple[float, float]:
+    """The alpha and the power under which held-out labels are likeliest."""
+    vectors = np.concatenate([x, held_out.pool])
+    graph = neighbour_graph(vectors)
+    scores = {(alpha, power): prior for alpha, prior in ALPHAS.items() for power in POWERS}
+    for fold, models in zip(held_out.folds, held_out.models, strict=True):
+        soft = np.exp(weighted_sum(models, weights).log_probabilities(vectors))
+        soft[: len(y)][~fold] = np.eye(labels)[y[~fold]]
+        for alpha in ALPHAS:
+            p = smoothed(graph, soft, alpha)[: len(y)][fold]
+            for power in POWERS:
+                p_true = sharpened(p, power)[np.arange(len(p)), y[fold]]
+                scores[alpha, power] += float(np.log(p_true + 1e-3).sum())
+    return max(scores, key=lambda pair: scores[pair])
+
+
+# Distillation
+
+
+def distil(model: LinearModel, x: Array, soft: Array) -> LinearModel:
+    """Softmax regression of x (N, H) on soft labels (N, K), with an L2 penalty on the distance from `model`."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
     x32, soft32 = x.astype(np.float32), soft.astype(np.float32)
-    shape = rule.weight.shape
+    shape = model.weight.shape
 
     def cost(flat: Array) -> tuple[float, Array]:
         change = flat.reshape(shape[0] + 1, shape[1])
-        weight, bias = (rule.weight + change[:-1]).astype(np.float32), (rule.bias + change[-1]).astype(np.float32)
-        logp = log_softmax(x32 @ weight + bias, axis=1)
-        slope = np.exp(logp) - soft32
-        gradient = np.concatenate([x32.T @ slope, slope.sum(axis=0, keepdims=True)]).astype(np.float64) + change
-        return float(-(soft32 * logp).sum() + 0.5 * (change**2).sum()), gradient.ravel()
+        weight, bias = (model.weight + change[:-1]).astype(np.float32), (model.bias + change[-1]).astype(np.float32)
+        log_p = log_softmax(x32 @ weight + bias, axis=1)
+        residual = np.exp(log_p) - soft32
+        gradient = np.concatenate([x32.T @ residual, residual.sum(axis=0, keepdims=True)]).astype(np.float64) + change
+        return float(-(soft32 * log_p).sum() + 0.5 * (change**2).sum()), gradient.ravel()
 
-    found = minimize(cost, np.zeros((shape[0] + 1) * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 60})
-    change = found.x.reshape(shape[0] + 1, shape[1])
-    return LinearModel(rule.weight + change[:-1], rule.bias + change[-1])
+    result = minimize(cost, np.zeros((shape[0] + 1) * shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 60})
+    change = result.x.reshape(shape[0] + 1, shape[1])
+    return LinearModel(model.weight + change[:-1], model.bias + change[-1])

@@ -1,4 +1,4 @@
-"""Soft labels refined by neighbouring texts and by words."""
+"""Refining soft labels: smoothing over a graph of nearest neighbours, and correction by the words of the texts."""
 
 from __future__ import annotations
 
@@ -12,44 +12,45 @@ Array = NDArray[np.floating]
 
 NEIGHBOURS = 15
 BLOCK = 1024  # rows whose similarities to all others are in memory at a time
-ROUNDS = 40  # 0.9^40 is 1.5 %: what is left of the error of the series
+ITERATIONS = 40  # of the smoothing: the rest of the series is at most 0.9^40, or 1.5 %
 VOCABULARY = 30_000  # words and pairs of words
-SMOOTH = 0.1  # added to the count of every word in every class
-SHARP = 1.5  # a text of tf-idf length one is short evidence; this is how long it counts
-LABELLED = 5.0  # texts that a labelled one counts as
+SMOOTHING = 0.1  # added to the count of every word in every class
+EVIDENCE_SCALE = 1.5  # of word log-likelihoods: a tf-idf vector of length one understates the evidence of a text
+LABELLED_WEIGHT = 5.0  # of a labelled text, in pool texts
 
 
 def neighbour_graph(x: Array, neighbours: int = NEIGHBOURS) -> Any:
-    """A sparse (N, N) matrix whose rows sum to one; near texts weigh by the cube of their cosine."""
+    """A sparse symmetric graph (N, N) of nearest neighbours, weighted by the cube of their cosine; rows sum to one."""
     from scipy import sparse
 
     x = (x - x.mean(axis=0)).astype(np.float32)
     x /= np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
     number, k = len(x), min(neighbours, len(x) - 1)
-    near, weight = np.empty((number, k), dtype=np.int64), np.empty((number, k), dtype=np.float32)
+    nearest, weight = np.empty((number, k), dtype=np.int64), np.empty((number, k), dtype=np.float32)
     for start in range(0, number, BLOCK):
         cosines = x[start : start + BLOCK] @ x.T
         rows = np.arange(len(cosines))
         cosines[rows, start + rows] = -np.inf  # a text is no neighbour of itself
-        near[start : start + BLOCK] = found = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
-        weight[start : start + BLOCK] = np.maximum(np.take_along_axis(cosines, found, axis=1), 0.0) ** 3
-    graph = sparse.csr_matrix((weight.ravel(), (np.repeat(np.arange(number), k), near.ravel())), (number, number))
+        columns = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
+        nearest[start : start + BLOCK] = columns
+        weight[start : start + BLOCK] = np.maximum(np.take_along_axis(cosines, columns, axis=1), 0.0) ** 3
+    graph = sparse.csr_matrix((weight.ravel(), (np.repeat(np.arange(number), k), nearest.ravel())), (number, number))
     graph = graph.maximum(graph.T)
     degree = np.asarray(graph.sum(axis=1)).ravel()
     return sparse.diags_array(1.0 / np.maximum(degree, 1e-9)).astype(np.float32) @ graph
 
 
 def smoothed(graph: Any, y: Array, alpha: float) -> Array:
-    """(1 - alpha) sum_t alpha^t S^t y with rows scaled to one, (N, K): each text hears its neighbours."""
+    """Label propagation: (1 - alpha) sum_t alpha^t S^t y for the graph S, with rows normalised, (N, K)."""
     y = y.astype(np.float32)
-    found = y
-    for _ in range(ROUNDS if alpha else 0):
-        found = alpha * (graph @ found) + (1.0 - alpha) * y
-    return np.asarray(found / np.maximum(found.sum(axis=1, keepdims=True), 1e-12))
+    labels = y
+    for _ in range(ITERATIONS if alpha else 0):
+        labels = alpha * (graph @ labels) + (1.0 - alpha) * y
+    return np.asarray(labels / np.maximum(labels.sum(axis=1, keepdims=True), 1e-12))
 
 
-def word_counts(texts: Sequence[str]) -> Any:
-    """tf-idf of words and pairs of words, a sparse (N, V) with rows of length one; no words, no columns."""
+def word_features(texts: Sequence[str]) -> Any:
+    """tf-idf of words and pairs of words, a sparse (N, V) with rows of length one; V is 0 if no word occurs twice."""
     from scipy import sparse
     from sklearn.feature_extraction.text import TfidfVectorizer
 
@@ -57,38 +58,41 @@ def word_counts(texts: Sequence[str]) -> Any:
                                  dtype=np.float32)
     try:
         return vectorizer.fit_transform(texts)
-    except ValueError:  # not a single word occurs twice
+    except ValueError:  # no word occurs twice
         return sparse.csr_matrix((len(texts), 0), dtype=np.float32)
 
 
-def with_words(counts: Any, y: Array, soft: Array) -> Array:
-    """Soft labels (M, K) of unlabelled texts times what naive Bayes makes of their words, as sure as before.
+def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1) -> Array:
+    """Soft labels (M, K) times the likelihood of the words under naive Bayes, at the same mean confidence.
 
-    `counts` are the words of the labelled texts, whose labels are y (N_l, K), and then of the M others.
+    `words` (N_l + M, V) are features of the labelled texts, whose labels are y (N_l, K), and of the M texts. Naive
+    Bayes is fitted to all of them in each round.
     """
     from scipy.special import log_softmax, softmax
 
-    if not counts.shape[1]:
+    if not words.shape[1]:
         return soft
-    labels = np.concatenate([LABELLED * y, soft])
-    mass = counts.T @ labels + SMOOTH
-    per_word = np.log(mass / mass.sum(axis=0))
-    prior = np.log(labels.sum(axis=0) / labels.sum())
-    said = log_softmax(SHARP * (counts[len(y) :] @ per_word) + prior, axis=1)
-    return as_sure_as(soft, softmax(np.log(soft + 1e-4) + said, axis=1))
+    for _ in range(rounds):
+        labels = np.concatenate([LABELLED_WEIGHT * y, soft])
+        mass = words.T @ labels + SMOOTHING
+        log_likelihood = np.log(mass / mass.sum(axis=0))
+        prior = np.log(labels.sum(axis=0) / labels.sum())
+        log_posterior = log_softmax(EVIDENCE_SCALE * (words[len(y) :] @ log_likelihood) + prior, axis=1)
+        soft = match_confidence(softmax(np.log(soft + 1e-4) + log_posterior, axis=1), soft)
+    return soft
 
 
-def as_sure_as(before: Array, after: Array) -> Array:
-    """The labels of `after`, raised to the power that gives them the mean confidence of `before`, (M, K)."""
-    wanted = before.max(axis=1).mean()
+def match_confidence(p: Array, reference: Array) -> Array:
+    """p (M, K), sharpened or flattened to the mean confidence of the reference (M, K)."""
+    confidence = reference.max(axis=1).mean()
     low, high = 0.0, 4.0
     for _ in range(30):
         power = (low + high) / 2
-        low, high = (power, high) if sharpened(after, power).max(axis=1).mean() < wanted else (low, power)
-    return sharpened(after, high)
+        low, high = (power, high) if sharpened(p, power).max(axis=1).mean() < confidence else (low, power)
+    return sharpened(p, high)
 
 
 def sharpened(p: Array, power: float) -> Array:
-    """p^power with rows scaled to one, (N, K)."""
+    """p^power with rows normalised, (N, K)."""
     q = p**power
     return np.asarray(q / np.maximum(q.sum(axis=1, keepdims=True), 1e-12))

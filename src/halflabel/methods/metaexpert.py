@@ -1,12 +1,12 @@
-"""MetaExpert: which expert is right for a text is learnt too.
+"""Meta-Expert: experts for frequent, medium and rare classes, and a gate that learns which of them to trust.
 
-Taken from its public code, with what is broken there mended: the gate and the fusion are trained, confidence masks
-count, classes are ordered by frequency here, every group has a class, counts of labels are whole. Without the batch
-normalisation branches of an image network, `follow=code` can only bring back the masks that do not count.
+Based on its public code, with these corrections: gate and fusion are trained, confidence masks are applied, classes
+are ordered by frequency, no group is empty, and label counts are whole numbers. Without the batch normalisation
+branches of its image network, `follow=code` only restores the masks that are not applied.
 
-For several labels there is no public code. Experts learn by the asymmetric loss, their logits moved by tau_q log-odds
-of each label; the pool has class-aware labels, in the labelled frequencies, for all experts alike; a text belongs to
-every expert that has one of its labels.
+There is no public code for several labels per text. There, experts are trained by the asymmetric loss on logits
+shifted by tau_q times the log-odds of each label; all experts learn the same class-aware pseudo-labels; and a text
+belongs to every expert that is responsible for one of its labels.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from halflabel.methods.registry import method
+from halflabel.methods.registry import Choice, Range, method
 from halflabel.nn.label_frequencies import label_frequencies
 from halflabel.nn.losses import Asymmetric, constant, cross_entropy
 from halflabel.nn.network import WIDTH, Head
@@ -39,49 +39,125 @@ from halflabel.types import Shape
 
 DEPTHS = 4  # layers of the encoder whose features are fused
 EXPERTS = 3  # for classes with many, some and few labelled texts
-GROUPS = 3
-BOUNDS = (0.2, 0.4)  # shares of the classes, by frequency, at which the middle and the last group begin
+GROUP_BOUNDS = (0.2, 0.4)  # shares of the classes, by frequency, at which the second and the third group begin
+LIMITS = {"tau2": Range(0.0, 1e3), "tau3": Range(0.0, 1e3), "beta": Range(0.0, 0.999999), "apart": Range(0.0, 1.0)}
 
 
 @method("metaexpert", task="multi-class", paper="Meta-Expert: Hou and Jia, ICML 2025", depths=DEPTHS,
-        multilabel_method="metaexpert-ml")
+        multilabel_method="metaexpert-ml", limits=LIMITS)
 def metaexpert(shape: Shape, *, cutoff: float = 0.95, tau2: float = 2.0, tau3: float = 4.0, beta: float = 0.99,
                apart: float = 0.08, lambda1: float = 1.0, follow: str = "paper") -> SelfTraining:
-    """Experts for frequent, middling and rare classes, and a gate over several depths that weighs them."""
-    head, rule = Experts(shape), Fusion(shape, cutoff, beta, apart, masks=follow == "paper")
+    """Experts for frequent, medium and rare classes, weighted by a gate on features of several encoder layers."""
+    head, step = ExpertHead(shape), MultiClassStep(shape, cutoff, beta, apart, masks=follow == "paper")
     return SelfTraining(
-        head=head, loss=cross_entropy, pseudo_labels=FixedThreshold(cutoff), weight=constant(lambda1), strong_views=True, custom_step=rule,
-        start=lambda given: begin(head, rule, given, (tau2, tau3), log_prior(given.y.sum(dim=0))),
+        head=head, loss=cross_entropy, pseudo_labels=FixedThreshold(cutoff), weight=constant(lambda1),
+        strong_views=True, custom_step=step,
+        start=lambda inputs: fit_frequencies(head, step, inputs, (tau2, tau3), log_prior(inputs.y.sum(dim=0))),
     )
 
 
 @method("metaexpert-ml", task="multi-label", paper="Meta-Expert: Hou and Jia, ICML 2025, with the asymmetric loss",
-        depths=DEPTHS, plans=SEMI_SUPERVISED_MULTILABEL)
+        depths=DEPTHS, plans=SEMI_SUPERVISED_MULTILABEL, limits=LIMITS | {"answer": Choice(("adjusted", "plain"))})
 def metaexpert_ml(shape: Shape, *, gamma_neg: float = 4.0, gamma_pos: float = 0.0, shift: float = 0.05,
                   tau2: float = 2.0, tau3: float = 4.0, beta: float = 0.99, apart: float = 0.08, lambda1: float = 1.0,
                   answer: str = "adjusted", views: str = "same") -> SelfTraining:
-    """Experts for frequent, middling and rare labels by the asymmetric loss, a gate that weighs them, CAP's labels."""
+    """Meta-Expert for several labels per text: the asymmetric loss, and the pseudo-labels of cap."""
     loss = Asymmetric(gamma_neg, gamma_pos, shift)
-    head, rule = Experts(shape, several=True, adjusted=answer == "adjusted"), Sets(shape, loss, beta, apart)
+    head = ExpertHead(shape, multi_label=True, predict_adjusted=answer == "adjusted")
+    step = MultiLabelStep(shape, loss, beta, apart)
     return SelfTraining(
-        head=head, loss=loss, pseudo_labels=ClassAware(shape), weight=constant(lambda1), averaged_teacher=True, logits=True,
-        strong_views=views == "strong", custom_step=rule,
-        start=lambda given: begin(head, rule, given, (tau2, tau3), log_odds(label_frequencies(given.y), shape.labelled)),
+        head=head, loss=loss, pseudo_labels=ClassAware(shape), weight=constant(lambda1), averaged_teacher=True,
+        logits=True, strong_views=views == "strong", custom_step=step,
+        start=lambda inputs: fit_frequencies(head, step, inputs, (tau2, tau3),
+                                             log_odds(label_frequencies(inputs.y), shape.labelled)),
     )
 
 
-def begin(head: Experts, rule: Balance, given: StartInputs, taus: tuple[float, float], shift: Tensor) -> StartResult:
-    """Sets whose a class is, by what experts' logits are shifted (K,) times tau_q, and how much classes count."""
-    known = ~given.y.isnan()
-    target = Target(given.y.nan_to_num(), known.to(given.y.dtype))
-    head.adjustment.copy_(torch.tensor([0.0, *taus])[:, None] * shift)
-    head.group.copy_(groups(target.y.sum(dim=0)))
-    rule.count(target, head.group)
+def fit_frequencies(head: ExpertHead, step: ExpertStep, inputs: StartInputs, taus: tuple[float, float],
+                    adjustment: Tensor) -> StartResult:
+    """Sets what depends on labelled frequencies: groups of classes, logit adjustment tau_q * (K,), class weights."""
+    target = Target(inputs.y.nan_to_num(), (~inputs.y.isnan()).to(inputs.y.dtype))
+    head.adjustment.copy_(torch.tensor([0.0, *taus])[:, None] * adjustment)
+    head.group.copy_(class_groups(target.y.sum(dim=0)))
+    step.set_weights(target, head.group)
     return StartResult()
 
 
-class Balance(CustomStep):
-    """Losses of each expert by itself and, once a share `apart` of the run is over, of their fusion and the gate."""
+class ExpertOutputs(NamedTuple):
+    """Outputs of experts and gate for N texts."""
+
+    logits: Tensor  # (N, 3, K), not adjusted
+    adjusted: Tensor  # (N, 3, K), logits shifted by tau_q log prior
+    gate: Tensor  # (N, 3) logits of the gate
+    trust: Tensor  # (N, 3) weights of the experts, summing to one
+
+    def combined(self, logits: Tensor) -> Tensor:
+        """Logits (N, 3, K) of the experts, averaged by trust, (N, K)."""
+        return (self.trust[:, :, None] * logits).sum(dim=1)
+
+
+class ExpertHead(Head):
+    """Three linear experts on f = tanh(A h); the gate sees fused layers and the experts' adjusted probabilities.
+
+    `adjustment` (3, K) shifts the logits of each expert during training; `group` (3, K) is one-hot over experts and
+    says which of them is responsible for a class. Both are set from the labelled texts before the first step.
+
+    With several labels per text each label has its own probability. An adjustment by tau_q then also moves the point
+    at which it is one half, so predictions remain adjusted, unless `predict_adjusted` is off. The gate's last
+    activation is left out, since it is never far below 0 and so could not exclude an expert.
+    """
+
+    def __init__(self, shape: Shape, *, multi_label: bool = False, predict_adjusted: bool = False) -> None:
+        super().__init__()
+        self.multi_label, self.predict_adjusted = multi_label, predict_adjusted
+        self.width = shape.width // DEPTHS
+        self.hidden = nn.Linear(self.width, WIDTH)
+        self.experts = nn.ModuleList(nn.Linear(WIDTH, shape.labels) for _ in range(EXPERTS))
+        self.depths = nn.ModuleList(nn.Linear(self.width, WIDTH) for _ in range(DEPTHS))
+        self.first, self.second = (
+            nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU()) for _ in range(DEPTHS)) for _ in range(2))
+        self.gate = nn.Sequential(nn.Linear(WIDTH + EXPERTS * shape.labels, 128), nn.SiLU(), nn.Linear(128, 64),
+                                  nn.SiLU(), nn.Linear(64, EXPERTS), nn.Identity() if multi_label else nn.SiLU())
+        self.register_buffer("adjustment", torch.zeros(EXPERTS, shape.labels))
+        self.register_buffer("group", torch.ones(EXPERTS, shape.labels))
+
+    adjustment: Tensor
+    group: Tensor
+
+    def features(self, h: Tensor) -> Tensor:
+        """(N, 4 H) -> (N, 2 D): the experts' features and the fused layers side by side."""
+        layers = h.split(self.width, dim=1)
+        return torch.cat([torch.tanh(self.hidden(layers[-1])), self.fused_layers(layers)], dim=1)
+
+    def fused_layers(self, layers: tuple[Tensor, ...]) -> Tensor:
+        """Two recurrent passes from the lowest to the highest layer, (N, H) each -> (N, D)."""
+        u = v = torch.zeros(())
+        for layer, project, first, second in zip(layers, self.depths, self.first, self.second, strict=True):
+            u = first(project(layer) + u)
+            v = second(u + v)
+        return v
+
+    def expert_outputs(self, f: Tensor) -> ExpertOutputs:
+        """(N, 2 D) -> logits, gate and trust; trust also depends on the confidence in classes of the expert's group."""
+        own, fused = f.split(WIDTH, dim=1)
+        logits = torch.stack([expert(own) for expert in self.experts], dim=1)
+        adjusted = logits + self.adjustment
+        gate = self.gate(torch.cat([fused, self.probabilities(adjusted).flatten(1)], dim=1))
+        confidence = (self.probabilities(adjusted if self.multi_label else logits) * self.group).amax(dim=2)
+        return ExpertOutputs(logits, adjusted, gate, functional.softmax(confidence * gate.softmax(dim=1), dim=1))
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Probabilities by each expert, (N, 3, K): a softmax, or a sigmoid of each label."""
+        return logits.sigmoid() if self.multi_label else logits.softmax(dim=2)
+
+    def forward(self, f: Tensor) -> Tensor:
+        """The experts' logits averaged by trust, (N, 2 D) -> (N, K)."""
+        outputs = self.expert_outputs(f)
+        return outputs.combined(outputs.adjusted if self.predict_adjusted else outputs.logits)
+
+
+class ExpertStep(CustomStep):
+    """Losses of each expert alone and, after a share `apart` of the run, of their combination and of the gate."""
 
     def __init__(self, shape: Shape, beta: float, apart: float) -> None:
         super().__init__()
@@ -94,246 +170,176 @@ class Balance(CustomStep):
     group_weight: Tensor
     order: Tensor
 
-    def count(self, target: Target, group: Tensor) -> None:
-        """Weighs classes and groups by their labelled texts."""
+    def set_weights(self, target: Target, group: Tensor) -> None:
+        """Sets the weights of classes and groups by their labelled texts."""
         counts = target.y.sum(dim=0)
-        self.class_weight.copy_(effective(counts, self.beta))
-        self.group_weight.copy_(effective(assigned(target, group).y.sum(dim=0), self.beta))
+        self.class_weight.copy_(effective_number_weights(counts, self.beta))
+        self.group_weight.copy_(effective_number_weights(text_groups(target, group).y.sum(dim=0), self.beta))
         self.order.copy_(counts.argsort(descending=True, stable=True))
 
     def forward(self, objective: Objective, problem: Problem, batch: StepBatch, weight: float) -> StepResult:
         head = objective.network.head
-        assert isinstance(head, Experts)
-        given, pool = problem.target(batch.labelled), problem.labelled + batch.unlabelled
+        assert isinstance(head, ExpertHead)
+        known, pool = problem.target(batch.labelled), problem.labelled + batch.unlabelled
+        rows = np.concatenate([batch.labelled, pool])
         views = np.concatenate([np.zeros_like(batch.labelled), objective.sample_views(problem, batch)])
-        seen = head.opinions(objective.outputs(problem, np.concatenate([batch.labelled, pool]), views, batch.rng).f)
-        n = len(given.y)
-        known, strong = (Opinions(*(part[rows] for part in seen)) for rows in (slice(n), slice(n, None)))
-        together = batch.progress >= self.apart
-        labelled = self.supervised(known, given, head.group, together)
+        outputs = head.expert_outputs(objective.outputs(problem, rows, views, batch.rng).f)
+        n, joint = len(known.y), batch.progress >= self.apart
+        labelled = self.labelled_loss(ExpertOutputs(*(part[:n] for part in outputs)), known, head.group, joint)
         if not len(pool):
             return StepResult(labelled, float(labelled.detach()), 0.0, None)
-        unlabelled, target = self.taught(objective, problem, strong, pool, together)
+        strong = ExpertOutputs(*(part[n:] for part in outputs))
+        unlabelled, target = self.pool_loss(objective, problem, strong, pool, joint)
         return StepResult(labelled + weight * unlabelled, float(labelled.detach()), float(unlabelled.detach()), target)
 
-    def supervised(self, seen: Opinions, target: Target, group: Tensor, together: bool) -> Tensor:
-        """Each expert on adjusted logits; then their fusion by balanced classes, and the gate by balanced groups."""
-        raise AssertionError("for one label and for several")
+    def labelled_loss(self, outputs: ExpertOutputs, target: Target, group: Tensor, joint: bool) -> Tensor:
+        """The losses of each expert on adjusted logits; if `joint`, also of their combination and of the gate."""
+        raise AssertionError("defined for one label per text and for several")
 
-    def taught(self, objective: Objective, problem: Problem, strong: Opinions, pool: np.ndarray,
-               together: bool) -> tuple[Tensor, Target]:
-        """The loss of unlabelled texts, of which `strong` is thought, and what they were taken to be."""
-        raise AssertionError("for one label and for several")
+    def pool_loss(self, objective: Objective, problem: Problem, strong: ExpertOutputs, pool: np.ndarray,
+                  joint: bool) -> tuple[Tensor, Target]:
+        """The loss of unlabelled texts, given the outputs for their strong views, and their pseudo-labels."""
+        raise AssertionError("defined for one label per text and for several")
 
 
-class Fusion(Balance):
-    """One label for each text: experts teach themselves what they are sure of."""
+class MultiClassStep(ExpertStep):
+    """One label per text: each expert learns its own confident pseudo-labels."""
 
     def __init__(self, shape: Shape, cutoff: float, beta: float, apart: float, *, masks: bool) -> None:
         super().__init__(shape, beta, apart)
-        self.sure, self.masks = FixedThreshold(cutoff).label, masks
-        self.register_buffer("confident", torch.zeros(shape.labels))  # sure labels of the middle expert so far
+        self.pseudo_label, self.masks = FixedThreshold(cutoff).label, masks
+        self.register_buffer("confident", torch.zeros(shape.labels))  # confident labels of the second expert so far
 
     confident: Tensor
 
-    def supervised(self, seen: Opinions, target: Target, group: Tensor, together: bool) -> Tensor:
-        y, mine = target.y, assigned(target, group).y
-        loss = torch.stack([cross_entropy(seen.adjusted[:, q], y).mean() for q in range(EXPERTS)]).sum()
-        if together:
-            loss = loss + weighted(cross_entropy(seen.fused(seen.adjusted), y), y @ self.class_weight)
-            loss = loss + weighted(cross_entropy(seen.gate, mine), mine @ self.group_weight)
+    def labelled_loss(self, outputs: ExpertOutputs, target: Target, group: Tensor, joint: bool) -> Tensor:
+        y, groups = target.y, text_groups(target, group).y
+        loss = torch.stack([cross_entropy(outputs.adjusted[:, q], y).mean() for q in range(EXPERTS)]).sum()
+        if joint:
+            combined = outputs.combined(outputs.adjusted)
+            loss = loss + weighted_mean(cross_entropy(combined, y), y @ self.class_weight)
+            loss = loss + weighted_mean(cross_entropy(outputs.gate, groups), groups @ self.group_weight)
         return loss
 
-    def taught(self, objective: Objective, problem: Problem, strong: Opinions, pool: np.ndarray,
-               together: bool) -> tuple[Tensor, Target]:
+    def pool_loss(self, objective: Objective, problem: Problem, strong: ExpertOutputs, pool: np.ndarray,
+                  joint: bool) -> tuple[Tensor, Target]:
         head = objective.network.head
-        assert isinstance(head, Experts)
+        assert isinstance(head, ExpertHead)
         with torch.no_grad():
-            asked = objective.outputs(problem, pool)
-            weak = head.opinions(asked.f)
-        target = objective.pseudo_labels.label(asked.scores.softmax(dim=1))
-        return self.unsupervised(strong, weak, together), target
+            output = objective.outputs(problem, pool)
+            weak = head.expert_outputs(output.f)
+        target = objective.pseudo_labels.label(output.scores.softmax(dim=1))
+        return self.consistency_loss(strong, weak, joint), target
 
-    def unsupervised(self, strong: Opinions, weak: Opinions, together: bool) -> Tensor:
-        """Each expert on its own sure labels; then the fusion on those of the expert that fits the pool, and the gate.
+    def consistency_loss(self, strong: ExpertOutputs, weak: ExpertOutputs, joint: bool) -> Tensor:
+        """The loss of each expert on its own confident labels; if `joint`, also of their combination and of the gate.
 
-        Which one fits is read off the sure labels of the middle expert; until there are any, all do alike.
+        The combination learns the labels of the expert that suits the pool's distribution best.
         """
-        targets = [self.sure(weak.logits[:, q].softmax(dim=1)) for q in range(EXPERTS)]
-        loss = torch.stack([weighted(cross_entropy(strong.logits[:, q], target.y), target.weight)
+        targets = [self.pseudo_label(weak.logits[:, q].softmax(dim=1)) for q in range(EXPERTS)]
+        loss = torch.stack([weighted_mean(cross_entropy(strong.logits[:, q], target.y), target.weight)
                             for q, target in enumerate(targets)]).sum()
-        self.confident += (targets[1].y * targets[1].weight[:, None]).sum(dim=0)
-        if together:
-            fused = strong.fused(strong.logits)
-            for fits, target in zip(self.fitting(), targets, strict=True):
-                counts = target.weight if self.masks else torch.ones_like(target.weight)
-                loss = loss + fits * (counts * cross_entropy(fused, target.y)).mean()
-            gate = self.sure(weak.gate.softmax(dim=1))
-            counts = gate.weight if self.masks else torch.ones_like(gate.weight)
-            loss = loss + (counts * cross_entropy(strong.gate, gate.y)).mean()
+        self.confident += targets[1].weighted.sum(dim=0)
+        if joint:
+            combined = strong.combined(strong.logits)
+            for share, target in zip(self.expert_shares(), targets, strict=True):
+                loss = loss + share * self.masked_mean(cross_entropy(combined, target.y), target)
+            gate = self.pseudo_label(weak.gate.softmax(dim=1))
+            loss = loss + self.masked_mean(cross_entropy(strong.gate, gate.y), gate)
         return loss
 
-    def fitting(self) -> Tensor:
-        """How well each expert fits the pool, (3,): a third each, or one for the shape that its sure labels have.
+    def masked_mean(self, losses: Tensor, target: Target) -> Tensor:
+        """The mean of losses (N,) with those of rejected texts set to 0, unless masks are off."""
+        return (target.weight * losses if self.masks else losses).mean()
 
-        Even within a factor of two: the middle one. More in the rare half, by that factor: the last. Else the first.
+    def expert_shares(self) -> Tensor:
+        """The weight of each expert's labels, (3,): 1 for the one that suits the pool's distribution, else 0.
+
+        The distribution is that of confident labels of the second expert; while there are none, each has a third.
+        Uniform within a factor of two: the second; rare ones more frequent by that factor: the third; else the first.
         """
         if not bool(self.confident.any()):
             return torch.full((EXPERTS,), 1.0 / EXPERTS)
-        share = self.confident[self.order] + 1e-9
-        frequent, rare = share[: len(share) // 2], share[len(share) // 2 :]
-        even = share.max() < 2.0 * share.min()
-        turned = (rare.max() > 2.0 * frequent.min()) & (frequent.max() < 2.0 * rare.min())
-        return torch.stack([~(even | turned), even, turned & ~even]).float()
+        counts = self.confident[self.order] + 1e-9
+        frequent, rare = counts[: len(counts) // 2], counts[len(counts) // 2 :]
+        uniform = counts.max() < 2.0 * counts.min()
+        inverted = (rare.max() > 2.0 * frequent.min()) & (frequent.max() < 2.0 * rare.min())
+        return torch.stack([~(uniform | inverted), uniform, inverted & ~uniform]).float()
 
 
-class Sets(Balance):
-    """Several labels for each text: labelled texts and CAP's labels teach experts, fusion and gate in the same way.
+class MultiLabelStep(ExpertStep):
+    """Several labels per text: labelled and class-aware pseudo-labelled texts have the same losses.
 
-    CAP's labels have the labelled frequencies, so experts learn them on adjusted logits too, and there is no choice
-    of an expert that would fit the pool better.
+    Class-aware labels have the labelled frequencies, so that experts learn them on adjusted logits too, and no expert
+    suits the pool better than another.
     """
 
     def __init__(self, shape: Shape, loss: Asymmetric, beta: float, apart: float) -> None:
         super().__init__(shape, beta, apart)
         self.loss = loss
 
-    def supervised(self, seen: Opinions, target: Target, group: Tensor, together: bool) -> Tensor:
-        losses = [masked_loss(self.loss, seen.adjusted[:, q], target) for q in range(EXPERTS)]
-        if together:
-            losses.append(masked_loss(self.balanced, seen.mixed(seen.adjusted), target))
-            losses.append(masked_loss(self.guessed, seen.gate, assigned(target, group)))
+    def labelled_loss(self, outputs: ExpertOutputs, target: Target, group: Tensor, joint: bool) -> Tensor:
+        losses = [masked_loss(self.loss, outputs.adjusted[:, q], target) for q in range(EXPERTS)]
+        if joint:
+            losses.append(masked_loss(self.class_balanced_loss, outputs.combined(outputs.adjusted), target))
+            losses.append(masked_loss(self.gate_loss, outputs.gate, text_groups(target, group)))
         return torch.stack(losses).mean(dim=1).sum()
 
-    def balanced(self, logits: Tensor, y: Tensor) -> Tensor:
-        """The loss with labels weighed by their effective numbers, (N,)."""
+    def class_balanced_loss(self, logits: Tensor, y: Tensor) -> Tensor:
+        """The loss with labels weighted by their effective numbers, (N,)."""
         return (self.class_weight * self.loss.labels(logits, y)).sum(dim=1)
 
-    def guessed(self, gate: Tensor, mine: Tensor) -> Tensor:
-        """The gate's cross-entropy about each expert by itself, experts weighed by their texts, (N,)."""
-        return functional.binary_cross_entropy_with_logits(gate, mine, self.group_weight, reduction="none").sum(dim=1)
+    def gate_loss(self, gate: Tensor, groups: Tensor) -> Tensor:
+        """Binary cross-entropy of the gate for each group, weighted by effective numbers, (N,)."""
+        return functional.binary_cross_entropy_with_logits(gate, groups, self.group_weight, reduction="none").sum(dim=1)
 
-    def taught(self, objective: Objective, problem: Problem, strong: Opinions, pool: np.ndarray,
-               together: bool) -> tuple[Tensor, Target]:
+    def pool_loss(self, objective: Objective, problem: Problem, strong: ExpertOutputs, pool: np.ndarray,
+                  joint: bool) -> tuple[Tensor, Target]:
         head = objective.network.head
-        assert isinstance(head, Experts)
+        assert isinstance(head, ExpertHead)
         target = objective.targets(problem, pool)
-        return self.supervised(strong, target, head.group, together), target
+        return self.labelled_loss(strong, target, head.group, joint), target
 
 
-def weighted(losses: Tensor, weight: Tensor) -> Tensor:
-    """The mean of losses (N,) under weights (N,); 0 where nothing weighs."""
+def weighted_mean(losses: Tensor, weight: Tensor) -> Tensor:
+    """The mean of losses (N,) under weights (N,); 0 if all weights are."""
     return (weight * losses).sum() / weight.sum().clamp_min(1e-12)
 
 
-class Opinions(NamedTuple):
-    """What the experts say of N texts."""
-
-    logits: Tensor  # (N, 3, K), not adjusted
-    adjusted: Tensor  # (N, 3, K), by tau_q log prior
-    gate: Tensor  # (N, 3) logits of the gate
-    trust: Tensor  # (N, 3) weights that sum to one
-
-    def mixed(self, logits: Tensor) -> Tensor:
-        """Logits (N, 3, K) weighted by trust, (N, K)."""
-        return (self.trust[:, :, None] * logits).sum(dim=1)
-
-    def fused(self, logits: Tensor) -> Tensor:
-        """The same with each expert's logits above its least: nothing to a softmax, but all at an expert's own rate."""
-        return self.mixed(logits - logits.amin(dim=2, keepdim=True))
-
-
-class Experts(Head):
-    """Three linear experts on f = tanh(A h); the gate sees fused depths and the experts' adjusted probabilities.
-
-    `adjustment` (3, K) is what each expert's logits are shifted by while it learns, `group` (3, K) one-hot over
-    experts says whose a class is; both are set from the labelled texts before the first step.
-
-    Where texts have several labels, each label has a probability by itself. To move it by tau_q then moves what it is
-    compared with, one half, so answers stay `adjusted`, unless they are to be plain as those for one label are. The
-    gate's last activation is left out, since it could not say no: it is never far below 0.
-    """
-
-    def __init__(self, shape: Shape, *, several: bool = False, adjusted: bool = False) -> None:
-        super().__init__()
-        self.several, self.answers_adjusted = several, adjusted
-        self.width = shape.width // DEPTHS
-        self.hidden = nn.Linear(self.width, WIDTH)
-        self.experts = nn.ModuleList(nn.Linear(WIDTH, shape.labels) for _ in range(EXPERTS))
-        self.depths = nn.ModuleList(nn.Linear(self.width, WIDTH) for _ in range(DEPTHS))
-        self.first, self.second = (
-            nn.ModuleList(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.SiLU()) for _ in range(DEPTHS)) for _ in range(2))
-        self.gate = nn.Sequential(nn.Linear(WIDTH + EXPERTS * shape.labels, 128), nn.SiLU(), nn.Linear(128, 64),
-                                  nn.SiLU(), nn.Linear(64, EXPERTS), nn.Identity() if several else nn.SiLU())
-        self.register_buffer("adjustment", torch.zeros(EXPERTS, shape.labels))
-        self.register_buffer("group", torch.ones(EXPERTS, shape.labels))
-
-    adjustment: Tensor
-    group: Tensor
-
-    def features(self, h: Tensor) -> Tensor:
-        """(N, 4 H) -> (N, 2 D): the experts' features and the fused depths side by side."""
-        depths = h.split(self.width, dim=1)
-        return torch.cat([torch.tanh(self.hidden(depths[-1])), self.fusion(depths)], dim=1)
-
-    def fusion(self, depths: tuple[Tensor, ...]) -> Tensor:
-        """Two passes from shallow to deep, each layer hearing the one before, (N, H) each -> (N, D)."""
-        u = v = torch.zeros(())
-        for depth, project, first, second in zip(depths, self.depths, self.first, self.second, strict=True):
-            u = first(project(depth) + u)
-            v = second(u + v)
-        return v
-
-    def opinions(self, f: Tensor) -> Opinions:
-        """(N, 2 D) -> logits, gate and trust; trust also asks how sure an expert is of a class of its own group."""
-        own, fused = f.split(WIDTH, dim=1)
-        logits = torch.stack([expert(own) for expert in self.experts], dim=1)
-        adjusted = logits + self.adjustment
-        gate = self.gate(torch.cat([fused, self.probabilities(adjusted).flatten(1)], dim=1))
-        sure = (self.probabilities(adjusted if self.several else logits) * self.group).amax(dim=2)
-        return Opinions(logits, adjusted, gate, functional.softmax(sure * gate.softmax(dim=1), dim=1))
-
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """Of each expert's logits (N, 3, K): one softmax, or each label by itself."""
-        return logits.sigmoid() if self.several else logits.softmax(dim=2)
-
-    def forward(self, f: Tensor) -> Tensor:
-        """Experts' logits weighted by trust, (N, 2 D) -> (N, K)."""
-        seen = self.opinions(f)
-        return seen.mixed(seen.adjusted if self.answers_adjusted else seen.logits)
+# Frequencies of the labelled texts
 
 
 def log_prior(counts: Tensor) -> Tensor:
-    """Logarithm of the labelled class shares, (K,); a class without a text counts as half a one."""
+    """Logarithm of the labelled class frequencies, (K,); a class without texts counts as half a text."""
     counts = counts.clamp_min(0.5)
     return (counts / counts.sum()).log()
 
 
-def log_odds(share: Tensor, labelled: int) -> Tensor:
-    """Log-odds of labelled frequencies (K,), none of them rarer than half a text or more common than one half."""
-    share = share.clamp(0.5 / max(1, labelled), 0.5)
-    return (share / (1.0 - share)).log()
+def log_odds(frequency: Tensor, labelled: int) -> Tensor:
+    """Log-odds of labelled frequencies (K,), clamped between half a text and one half."""
+    frequency = frequency.clamp(0.5 / max(1, labelled), 0.5)
+    return (frequency / (1.0 - frequency)).log()
 
 
-def groups(counts: Tensor) -> Tensor:
-    """Which group each class belongs to, one-hot (3, K): frequent classes first, at least one each if K allows."""
+def class_groups(counts: Tensor) -> Tensor:
+    """The group of each class, one-hot (3, K): frequent classes first, none empty if K allows."""
     labels = len(counts)
-    first = max(1, round(BOUNDS[0] * labels))
-    second = max(first + 1, round(BOUNDS[1] * labels))
+    second = max(1, round(GROUP_BOUNDS[0] * labels))
+    third = max(second + 1, round(GROUP_BOUNDS[1] * labels))
     rank = counts.argsort(descending=True, stable=True).argsort()
-    number = (rank >= first).long() + (rank >= min(second, labels)).long()
-    return functional.one_hot(number, GROUPS).T.float()
+    group = (rank >= second).long() + (rank >= min(third, labels)).long()
+    return functional.one_hot(group, EXPERTS).T.float()
 
 
-def effective(counts: Tensor, beta: float) -> Tensor:
-    """Weights by the effective number of texts, (1 - beta) / (1 - beta^n), of mean one over what has a text."""
+def text_groups(target: Target, group: Tensor) -> Target:
+    """The groups of texts, (N, 3): all that contain one of their labels; masked where an unknown label could be one."""
+    groups = (target.y @ group.T > 0).to(target.y.dtype)
+    if target.weight.dim() == 1:
+        return Target(groups, target.weight)
+    return Target(groups, groups.maximum(((1.0 - target.weight) @ group.T == 0).to(groups.dtype)))
+
+
+def effective_number_weights(counts: Tensor, beta: float) -> Tensor:
+    """Weights by the effective number of texts, (1 - beta) / (1 - beta^n), with mean one over non-zero counts."""
     weight = torch.where(counts > 0, (1.0 - beta) / (1.0 - beta ** counts.clamp_min(1.0)), 0.0)
     return weight / weight.sum().clamp_min(1e-12) * (counts > 0).sum()
-
-
-def assigned(target: Target, group: Tensor) -> Target:
-    """The groups of texts, (N, 3): every one that has one of their labels; open where only unknown ones could be."""
-    mine = (target.y @ group.T > 0).to(target.y.dtype)
-    if target.weight.dim() == 1:
-        return Target(mine, target.weight)
-    return Target(mine, mine.maximum(((1.0 - target.weight) @ group.T == 0).to(mine.dtype)))

@@ -1,4 +1,4 @@
-"""Naive Bayes with EM: counts of words, no encoder, nothing to fine-tune."""
+"""Naive Bayes with EM, on bags of words: no encoder, no training steps."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from halflabel.encoders.bag_of_words import BagOfWords
-from halflabel.methods.registry import method
+from halflabel.methods.registry import Range, method
 from halflabel.nn.losses import cross_entropy
 from halflabel.nn.network import Head
 from halflabel.nn.pseudo_labels import NoLabels
@@ -20,23 +20,25 @@ from halflabel.types import Shape
 Array = NDArray[np.floating]
 
 
-@method("nb-em", task="multi-class", paper="NB+EM: Nigam et al., Machine Learning 2000", bag_of_words="tf-idf", no_steps=True)
+@method("nb-em", task="multi-class", paper="NB+EM: Nigam et al., Machine Learning 2000", bag_of_words="tf-idf",
+        no_steps=True, limits={"smooth": Range(1e-9, 1e6), "still": Range(0.0, 1.0)})
 def nb_em(shape: Shape, *, smooth: float = 1.0, lambda1: float = 1.0, rounds: int = 50, still: float = 1e-4,
           vocabulary: int = 30_000) -> SelfTraining:
-    """Multinomial naive Bayes on tf-idf, with EM over the pool; the objective of each round stands in the log."""
-    head = WordCountHead(shape)
+    """Multinomial naive Bayes on tf-idf, with EM over the pool; the log has the objective of each iteration."""
+    head = NaiveBayesHead(shape)
 
-    def start(given: StartInputs) -> StartResult:
-        assert isinstance(given.encoder, BagOfWords)
-        x, known = given.encoder.matrix(given.texts), len(given.y)
-        found = fit_em(x[:known], given.y.double().numpy(), x[known:], smooth=smooth, lambda1=lambda1,
-                    rounds=int(rounds), still=still)
-        head.set(torch.from_numpy(found.model.words), torch.from_numpy(found.model.prior))
-        lines = tuple({"round": i, "objective": value} for i, value in enumerate(found.trace))
-        label = torch.from_numpy(found.model.posterior(x[known:]).argmax(axis=1))
-        return StartResult(lines, label=label, since=torch.ones_like(label))
+    def start(inputs: StartInputs) -> StartResult:
+        assert isinstance(inputs.encoder, BagOfWords)
+        x, labelled = inputs.encoder.matrix(inputs.texts), len(inputs.y)
+        model, objectives = fit_em(x[:labelled], inputs.y.double().numpy(), x[labelled:], smooth=smooth,
+                                   lambda1=lambda1, rounds=int(rounds), tolerance=still)
+        head.set(*map(torch.from_numpy, model))
+        log = tuple({"round": i, "objective": value} for i, value in enumerate(objectives))
+        label = torch.from_numpy(model.posterior(x[labelled:]).argmax(axis=1))
+        return StartResult(log, label=label, since=torch.ones_like(label))
 
-    return SelfTraining(head=head, loss=cross_entropy, pseudo_labels=NoLabels(shape), start=start, closed_form_head=True)
+    return SelfTraining(head=head, loss=cross_entropy, pseudo_labels=NoLabels(shape), start=start,
+                        closed_form_head=True)
 
 
 class NaiveBayes(NamedTuple):
@@ -56,23 +58,34 @@ class NaiveBayes(NamedTuple):
         return np.asarray(softmax(self.joint(x), axis=1))
 
 
-class Fit(NamedTuple):
-    """The model, and the objective after each round of EM, the first being that of the labelled texts alone."""
+def fit_em(x: Any, y: Array, pool: Any, *, smooth: float, lambda1: float, rounds: int,
+           tolerance: float) -> tuple[NaiveBayes, list[float]]:
+    """EM from naive Bayes on labelled x (N_l, V), y (N_l, K); pool texts (N_u, V) weigh lambda1 each.
 
-    model: NaiveBayes
-    trace: list[float]
-    settled: bool
+    Also returns the objective after each round, the first being that of the labelled texts alone.
+    """
+    from scipy import sparse
+
+    model = m_step(x, y, smooth)
+    objectives = [log_posterior(model, x, y, pool, lambda1, smooth)]
+    all_texts = sparse.vstack([x, pool]).tocsr()
+    for _ in range(rounds if pool.shape[0] and lambda1 else 0):
+        model = m_step(all_texts, np.concatenate([y, lambda1 * model.posterior(pool)]), smooth)
+        objectives.append(log_posterior(model, x, y, pool, lambda1, smooth))
+        if objectives[-1] - objectives[-2] < tolerance * abs(objectives[-2]):
+            break
+    return model, objectives
 
 
-def maximised(x: Any, z: Array, smooth: float) -> NaiveBayes:
-    """M-step: the model that makes x (N, V) likeliest under soft labels z (N, K), with added counts."""
-    mass = np.asarray(x.T @ z) + smooth
-    prior = z.sum(axis=0) + 1.0
+def m_step(x: Any, y: Array, smooth: float) -> NaiveBayes:
+    """The model of highest likelihood for x (N, V) with soft labels y (N, K), with additive smoothing."""
+    mass = np.asarray(x.T @ y) + smooth
+    prior = y.sum(axis=0) + 1.0
     return NaiveBayes(np.log(mass / mass.sum(axis=0)), np.log(prior / prior.sum()))
 
 
-def objective(model: NaiveBayes, x: Any, y: Array, pool: Any, lambda1: float, smooth: float) -> float:
-    """What EM climbs: labelled joint + lambda1 * unlabelled marginal + the Dirichlet priors behind added counts."""
+def log_posterior(model: NaiveBayes, x: Any, y: Array, pool: Any, lambda1: float, smooth: float) -> float:
+    """The objective of EM: labelled joint + lambda1 * unlabelled marginal + the Dirichlet priors of the smoothing."""
     from scipy.special import logsumexp
 
     priors = smooth * model.words.sum() + model.prior.sum()
@@ -80,23 +93,8 @@ def objective(model: NaiveBayes, x: Any, y: Array, pool: Any, lambda1: float, sm
     return float((y * model.joint(x)).sum() + lambda1 * marginal + priors)
 
 
-def fit_em(x: Any, y: Array, pool: Any, *, smooth: float, lambda1: float, rounds: int, still: float) -> Fit:
-    """EM from naive Bayes on labelled x (N_l, V), y (N_l, K); pool texts (N_u, V) weigh lambda1 each."""
-    from scipy import sparse
-
-    model = maximised(x, y, smooth)
-    trace = [objective(model, x, y, pool, lambda1, smooth)]
-    everything = sparse.vstack([x, pool]).tocsr()
-    for _ in range(rounds if pool.shape[0] and lambda1 else 0):
-        model = maximised(everything, np.concatenate([y, lambda1 * model.posterior(pool)]), smooth)
-        trace.append(objective(model, x, y, pool, lambda1, smooth))
-        if trace[-1] - trace[-2] < still * abs(trace[-2]):
-            return Fit(model, trace, True)
-    return Fit(model, trace, len(trace) == 1)
-
-
-class WordCountHead(Head):
-    """Logits that are linear in the counts: f = x W, one feature for each label, then the bias."""
+class NaiveBayesHead(Head):
+    """Logits that are linear in the counts: f = x W, one feature for each label, plus a bias."""
 
     def __init__(self, shape: Shape) -> None:
         super().__init__()
@@ -113,6 +111,6 @@ class WordCountHead(Head):
 
     @torch.no_grad()
     def set(self, weight: Tensor, bias: Tensor) -> None:
-        """Takes over log P(w | k), (V, K), and log P(k), (K,)."""
+        """Sets the weights to log P(w | k), (V, K), and the bias to log P(k), (K,)."""
         self.weight.copy_(weight)
         self.bias.copy_(bias)

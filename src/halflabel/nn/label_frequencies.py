@@ -1,4 +1,4 @@
-"""What the labelled texts alone say of each label: how often it occurs, and whether it can be learnt."""
+"""Frequencies of the labels in the labelled texts, and labels that occur too rarely or too often to be learnt."""
 
 from __future__ import annotations
 
@@ -14,33 +14,32 @@ REASONS = {
     "always": "every labelled text has it",
     "once": "only one labelled text has it",
 }
-SHOWN = 10  # names in a sentence
+MAX_NAMES = 10  # of labels in a notice
 
 
 def label_frequencies(y: Tensor) -> Tensor:
-    """Share of the labelled texts that have each label, (K,) from y (N_l, K); NaN entries do not count."""
+    """The share of labelled texts that have each label, (K,) from y (N_l, K); NaN entries do not count."""
     known = ~y.isnan()
     return y.nan_to_num().sum(dim=0) / known.sum(dim=0).clamp_min(1)
 
 
 def unlearnable_labels(y: Tensor, names: Sequence[Any]) -> list[dict[str, Any]]:
-    """The labels that labelled texts y (N_l, K) say too little about, each with the reason."""
-    have, known = y.nan_to_num().sum(dim=0).tolist(), (~y.isnan()).sum(dim=0).tolist()
-    found = []
-    for name, positive, asked in zip(names, have, known, strict=True):
-        kind = "never" if positive == 0 else "always" if positive == asked else "once" if positive == 1 else ""
+    """The labels that can hardly be learnt from labelled texts y (N_l, K), each with the reason."""
+    positives, totals = y.nan_to_num().sum(dim=0).tolist(), (~y.isnan()).sum(dim=0).tolist()
+    labels = []
+    for name, positive, total in zip(names, positives, totals, strict=True):
+        kind = "never" if positive == 0 else "always" if positive == total else "once" if positive == 1 else ""
         if kind:
-            found.append({"label": name, "why": REASONS[kind]})
-    return found
+            labels.append({"label": name, "why": REASONS[kind]})
+    return labels
 
 
-def unlearnable_notices(found: Sequence[dict[str, Any]]) -> list[Notice]:
+def unlearnable_notices(labels: Sequence[dict[str, Any]]) -> list[Notice]:
     """A notice for each reason, with the names of its labels."""
-    groups = {why: [str(entry["label"]) for entry in found if entry["why"] == why] for why in REASONS.values()}
-    return [Notice(f"{len(names)} label{'s' * (len(names) > 1)} can hardly be learnt, since {why}: {_listed(names)}")
-            for why, names in groups.items() if names]
-
-
-def _listed(names: list[str]) -> str:
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return ", ".join(names[:SHOWN]) + more
+    notices = []
+    for why in REASONS.values():
+        if names := [str(entry["label"]) for entry in labels if entry["why"] == why]:
+            more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+            notices.append(Notice(f"{len(names)} label{'s' * (len(names) > 1)} can hardly be learnt, since {why}: "
+                                  f"{', '.join(names[:MAX_NAMES])}{more}"))
+    return notices
