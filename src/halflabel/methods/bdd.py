@@ -126,10 +126,10 @@ class BalancedAngles(Angles):
     texts with the pooled variance to each label; the paper has none.
     """
 
-    def __init__(self, shape: Shape, memory: float, bounds: Bounds = Bounds(), *, width: int = WIDTH,
+    def __init__(self, shape: Shape, memory: float, bounds: Bounds | None = None, *, width: int = WIDTH,
                  shrink: float = 0.0) -> None:
         super().__init__()
-        self.memory, self.bounds, self.shrink = memory, bounds, shrink
+        self.memory, self.bounds, self.shrink = memory, bounds or Bounds(), shrink
         self.register_buffer("prototype", torch.zeros(shape.labels, width))
         self.register_buffer("mean", torch.zeros(shape.labels))
         self.register_buffer("variance", torch.zeros(shape.labels))

@@ -44,7 +44,8 @@ class Asymmetric:
     """Asymmetric loss (ASL): easy labels are down-weighted, and very easy negatives are ignored.
 
     -y (1 - p)^gamma_pos log p - (1 - y) q^gamma_neg log(1 - q), summed over labels, where p is the probability of a
-    label and q = max(p - shift, 0). With `detach_focus` no gradient flows through the two powers, as in the authors' training script.
+    label and q = max(p - shift, 0). With `detach_focus` no gradient flows through the two powers, as in the authors'
+    training script.
     """
 
     gamma_neg: float
