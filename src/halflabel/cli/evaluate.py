@@ -54,7 +54,7 @@ def measure(fitted: Model, corpus: Corpus) -> dict[str, Any]:
     """Accuracy and F1 of a model on texts; a label that training never saw is one that it always misses."""
     from halflabel.evaluation.metrics import multi_class
 
-    classes = fitted.classes.widened(corpus.labels)
+    classes = fitted.classes.extended(corpus.labels)
     with console.meter() as meter:
         scores = fitted.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
     truth = classes.matrix(corpus.labels).argmax(axis=1)
@@ -70,7 +70,7 @@ def measure_several(fitted: Model, corpus: Corpus, decision: str | None) -> dict
 
     from halflabel.evaluation.metrics import Tally
 
-    classes = fitted.classes.widened(corpus.labels)
+    classes = fitted.classes.extended(corpus.labels)
     rule, tally, n = fitted.rules.rule(decision), Tally(len(classes)), len(corpus)
     new = ((0, 0), (0, len(classes) - len(fitted.classes)))
     with console.meter() as meter:
