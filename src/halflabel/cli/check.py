@@ -103,11 +103,11 @@ def columns_of(file: File, columns: Any) -> list[Diagnostic]:
     """What looks odd about the columns of a file."""
     from halflabel.data import diagnostics as doctor
     from halflabel.data.readers.formats import read_table
-    from halflabel.data.readers.read import find_column, header_names
+    from halflabel.data.readers.read import find_column, read_options
 
     if Path(file.path).is_dir():
         return []
-    table = read_table(file, header_names(columns.text, columns.label))
+    table = read_table(file, read_options(columns.text, columns.label))
     text = find_column(table, file.name, columns.text, "text")
     assert text is not None, "the file has been read before"
     return doctor.check_columns(table, file.name, text, find_column(table, file.name, columns.label, "label"))
