@@ -33,12 +33,13 @@ def evaluate(
     """Measure a model on labelled texts."""
     from halflabel.cli.inputs import ColumnNames, labelled_rows
     from halflabel.cli.models import open_model
+    from halflabel.persistence.training_texts import training_text_notices
 
     fitted = open_model(model, backend)
     corpus, notices = labelled_rows(file, ColumnNames(text_column, label_column), fitted.classes, role="test", unseen=True)
     several = decision is not None or fitted.task == "multi-label"
     figures = measure_several(fitted, corpus, decision) if several else measure(fitted, corpus)
-    notices += map(Notice, about_unseen(figures["unseen"], corpus))
+    notices += [*map(Notice, about_unseen(figures["unseen"], corpus)), *training_text_notices(model, corpus)]
     for notice in notices:
         console.note(notice)
     if json:

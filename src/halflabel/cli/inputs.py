@@ -12,9 +12,11 @@ from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_pool
+from halflabel.data.readers.files import as_files
 from halflabel.data.readers.read import concat_corpora, read
 from halflabel.errors import BadInput
 from halflabel.notices import Notice
+from halflabel.output_folders import DEMO, SPLIT
 
 
 @dataclass(frozen=True)
@@ -47,7 +49,17 @@ def gather(labelled: Sequence[Path], pool: Sequence[Path], dev: Path | None, col
     overlap = [Notice(f"{both} of the unlabelled texts are also labelled and count as labelled")] if both else []
     hidden = true_labels(alone, classes) if truth else None
     judged = (read_dev(dev, columns, classes, [known.texts, alone.texts]) if dev is not None else (None, []))
-    return TrainingTexts(known, alone.without_labels(), hidden, judged[0], [*notices, *more, *overlap, *judged[1]])
+    return TrainingTexts(known, alone.without_labels(), hidden, judged[0],
+                         [*held_out_notices([*labelled, *pool]), *notices, *more, *overlap, *judged[1]])
+
+
+def held_out_notices(training: Sequence[Path]) -> list[Notice]:
+    """Notices about dev and test files of `halflabel split` or `demo` among the training files, as a glob may match."""
+    files = (Path(file.path) for file in as_files(training))
+    return [Notice(f"{file} is the {file.stem} set of a split and is used for training, so it can no longer be used "
+                   "for evaluation; name the training files one by one")
+            for file in files if file.stem in ("dev", "test")
+            and any((file.parent / name).is_file() for name in (*SPLIT.lasting, *DEMO.lasting))]
 
 
 def stored(rest: Corpus, pool: Sequence[Path], columns: ColumnNames) -> tuple[Corpus, list[Notice]]:
