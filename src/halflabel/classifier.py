@@ -12,7 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from halflabel.data.cleaning import clean, without
+from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
 from halflabel.data.sequences import concat
@@ -25,7 +25,16 @@ from halflabel.persistence.model import TrainedModel, load
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
-from halflabel.validation import aligned, as_corpus, as_objects, as_pool, as_texts, pair, traced
+from halflabel.validation import (
+    align_truth,
+    as_corpus,
+    as_labels,
+    as_objects,
+    as_pool,
+    as_texts,
+    texts_and_labels,
+    trace_labels,
+)
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -115,12 +124,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         everything = concat(given.texts, pool.texts)
         labelled, notices = clean(given.labelled(), role="labelled")
         pool, pool_notices = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
-        pool = without(pool, labelled)
-        development = None if dev is None else as_corpus(*pair(dev, "dev"), "dev")
+        pool = drop_labelled(pool, labelled)
+        development = None if dev is None else as_corpus(*texts_and_labels(dev, "dev"), "dev")
         path = None if folder is None else Path(folder)
         with nullcontext() if path is None else locked(path, RUN):
             trained = fit(labelled, pool, self.chosen_settings(labelled.task), dev=development,
-                          truth=aligned(truth, hidden.texts, pool), classes=columns, folder=path, resume=resume,
+                          truth=align_truth(truth, hidden.texts, pool), classes=columns, folder=path, resume=resume,
                           report=report)
         self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).bag_of_words and self.encoder not in (None, WORDS)
@@ -142,7 +151,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         accepted = np.flatnonzero(state.since.numpy() >= 0)
         labels, steps = as_objects(classes.names_of(state.label.numpy()[accepted])), state.since.numpy()[accepted]
         rows = accepted if trained.rows is None else np.asarray(trained.rows)[accepted]
-        self._audit = traced(everything, labelled, pool, rows, labels, steps)
+        self._audit = trace_labels(everything, labelled, pool, rows, labels, steps)
 
     @property
     def transduction_(self) -> np.ndarray:
@@ -185,9 +194,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         A label that training never saw counts as missed.
         """
         if self._model.task == "multi-class":
-            return float(super().score(X, y, sample_weight))
+            return float(super().score(X, as_labels(y, "y"), sample_weight))
         given = as_corpus(X, y, "the texts")
-        classes = self._model.classes.widened(given.labels)
+        classes = self._model.classes.extended(given.labels)
         predicted = self._model.rules(self._model.scores(given.texts))
         unseen = len(classes) - len(self._model.classes)
         correct = (classes.matrix(given.labels) == np.pad(predicted, ((0, 0), (0, unseen)))).all(axis=1)

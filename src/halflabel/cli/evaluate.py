@@ -33,12 +33,13 @@ def evaluate(
     """Measure a model on labelled texts."""
     from halflabel.cli.inputs import ColumnNames, labelled_rows
     from halflabel.cli.models import open_model
+    from halflabel.persistence.training_texts import training_text_notices
 
     fitted = open_model(model, backend)
     corpus, notices = labelled_rows(file, ColumnNames(text_column, label_column), fitted.classes, role="test", unseen=True)
     several = decision is not None or fitted.task == "multi-label"
     figures = measure_several(fitted, corpus, decision) if several else measure(fitted, corpus)
-    notices += map(Notice, about_unseen(figures["unseen"], corpus))
+    notices += [*map(Notice, about_unseen(figures["unseen"], corpus)), *training_text_notices(model, corpus)]
     for notice in notices:
         console.note(notice)
     if json:
@@ -54,7 +55,7 @@ def measure(fitted: Model, corpus: Corpus) -> dict[str, Any]:
     """Accuracy and F1 of a model on texts; a label that training never saw is one that it always misses."""
     from halflabel.evaluation.metrics import multi_class
 
-    classes = fitted.classes.widened(corpus.labels)
+    classes = fitted.classes.extended(corpus.labels)
     with console.meter() as meter:
         scores = fitted.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
     truth = classes.matrix(corpus.labels).argmax(axis=1)
@@ -70,7 +71,7 @@ def measure_several(fitted: Model, corpus: Corpus, decision: str | None) -> dict
 
     from halflabel.evaluation.metrics import Tally
 
-    classes = fitted.classes.widened(corpus.labels)
+    classes = fitted.classes.extended(corpus.labels)
     rule, tally, n = fitted.rules.rule(decision), Tally(len(classes)), len(corpus)
     new = ((0, 0), (0, len(classes) - len(fitted.classes)))
     with console.meter() as meter:

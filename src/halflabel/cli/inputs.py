@@ -7,14 +7,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from halflabel.data.cleaning import clean, without
-from halflabel.data.columns import rows_holding
+from halflabel.data.cleaning import clean, drop_labelled
+from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_pool
-from halflabel.data.readers.read import concatenated, read
+from halflabel.data.readers.files import as_files
+from halflabel.data.readers.read import concat_corpora, read
 from halflabel.errors import BadInput
 from halflabel.notices import Notice
+from halflabel.output_folders import DEMO, SPLIT
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,22 @@ def gather(labelled: Sequence[Path], pool: Sequence[Path], dev: Path | None, col
     known, notices = clean(given.labelled(), role="labelled")
     classes = classes_of(known)
     rest, more = (with_truth if truth else stored)(given.unlabelled(), pool, columns)
-    alone = without(rest, known)
+    alone = drop_labelled(rest, known)
     both = len(rest) - len(alone)
     overlap = [Notice(f"{both} of the unlabelled texts are also labelled and count as labelled")] if both else []
     hidden = true_labels(alone, classes) if truth else None
     judged = (read_dev(dev, columns, classes, [known.texts, alone.texts]) if dev is not None else (None, []))
-    return TrainingTexts(known, alone.without_labels(), hidden, judged[0], [*notices, *more, *overlap, *judged[1]])
+    return TrainingTexts(known, alone.without_labels(), hidden, judged[0],
+                         [*held_out_notices([*labelled, *pool]), *notices, *more, *overlap, *judged[1]])
+
+
+def held_out_notices(training: Sequence[Path]) -> list[Notice]:
+    """Notices about dev and test files of `halflabel split` or `demo` among the training files, as a glob may match."""
+    files = (Path(file.path) for file in as_files(training))
+    return [Notice(f"{file} is the {file.stem} set of a split and is used for training, so it can no longer be used "
+                   "for evaluation; name the training files one by one")
+            for file in files if file.stem in ("dev", "test")
+            and any((file.parent / name).is_file() for name in (*SPLIT.lasting, *DEMO.lasting))]
 
 
 def stored(rest: Corpus, pool: Sequence[Path], columns: ColumnNames) -> tuple[Corpus, list[Notice]]:
@@ -60,7 +72,7 @@ def stored(rest: Corpus, pool: Sequence[Path], columns: ColumnNames) -> tuple[Co
 def with_truth(rest: Corpus, pool: Sequence[Path], columns: ColumnNames) -> tuple[Corpus, list[Notice]]:
     """The pool in memory, with its labels."""
     files = [read(str(file), text=columns.text, label=columns.label) for file in pool]
-    return clean(concatenated([rest, *files]), role="unlabelled")
+    return clean(concat_corpora([rest, *files]), role="unlabelled")
 
 
 def classes_of(corpus: Corpus) -> Classes:
@@ -85,7 +97,7 @@ def read_dev(file: Path, columns: ColumnNames, classes: Classes, training: Seque
              ) -> tuple[Corpus, list[Notice]]:
     """Labelled texts that choose the best model, all with labels that training knows."""
     corpus, notices = labelled_rows(file, columns, classes, role="dev")
-    both = sum(len(rows_holding(texts, corpus.texts)) for texts in training)
+    both = sum(len(matching_rows(texts, corpus.texts)) for texts in training)
     if both:
         notices.append(Notice(f"{both} texts of {corpus.source} are also training texts; its score may be too high"))
     return corpus, notices
@@ -96,7 +108,7 @@ def labelled_rows(file: Path, columns: ColumnNames, classes: Classes, *, role: s
     """The rows of a file that have a text and a label, every label a known one, unless some may be `unseen`."""
     corpus = read(file, text=columns.text, label=columns.label)
     if unseen:
-        classes.widened(corpus.labels, source=corpus.source)
+        classes.extended(corpus.labels, source=corpus.source)
     else:
         check_known(corpus, classes)
     rows, notices = clean(corpus.labelled(), role=role)

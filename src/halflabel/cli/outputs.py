@@ -16,18 +16,20 @@ from halflabel.notices import Notice
 from halflabel.output_folders import EXPORT, RUN, FolderKind, filled
 
 if TYPE_CHECKING:
-    from halflabel.data.writers import Row, Write
+    from halflabel.data.readers.formats import Row, Write
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet")
+FORMATS = ("jsonl", "csv", "tsv", "parquet")  # shown in the help
 SAME = "same"
-CAME_AS = {"csv": "csv", "parquet": "parquet", "arrow": "parquet", "json": "jsonl", "txt": "jsonl"}
 ABOUT = "shards.json"
 STDIN = "-"
 NAMED = 3  # files in a sentence
 
 
-def check_output(file: Path | None, named: str | None, *, force: bool, formats: Sequence[str] = FORMATS) -> str:
+def check_output(file: Path | None, named: str | None, *, force: bool) -> str:
     """The format to write, once it is sure that it can be written."""
+    from halflabel.data.readers.formats import output_formats
+
+    formats = output_formats()
     suffix = file.suffix.lower().lstrip(".") if file else "jsonl"
     kind = named or suffix
     if kind not in formats:

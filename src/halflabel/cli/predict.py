@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import CAME_AS, FORMATS, SAME, Shards, check_apart, check_output, model_files, output
+from halflabel.cli.outputs import FORMATS, SAME, Shards, check_apart, check_output, model_files, output
 from halflabel.errors import BadInput
 from halflabel.output_folders import SHARDS, locked
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from halflabel.cli.models import Model
     from halflabel.data.readers.files import File
-    from halflabel.data.writers import Write
+    from halflabel.data.readers.formats import Write
     from halflabel.evaluation.decisions import DecisionRule
 
 CHUNK = 1024  # texts that are predicted and written at a time
@@ -115,13 +115,13 @@ def kind_of(files: Sequence[File], out: Path | None, format: str | None, shard: 
 
 def same_format(files: Sequence[File]) -> str:
     """The format in which the predictions for a file are written if it shall be the same."""
-    from halflabel.data.readers.formats import format_of, is_plain
-    from halflabel.data.readers.read import usual_names
+    from halflabel.data.readers.formats import is_plain_text, output_format
+    from halflabel.data.readers.read import read_options
 
     file = files[0]
-    if Path(file.path).is_dir() or (file.is_stream and is_plain(file, usual_names())):
+    if Path(file.path).is_dir() or (file.is_stream and is_plain_text(file, read_options())):
         return "jsonl"
-    return "tsv" if file.suffix in (".tsv", ".tab") else CAME_AS[format_of(file, usual_names()).name]
+    return output_format(file, read_options())
 
 
 def weights_of(model: Path) -> str:
@@ -145,19 +145,19 @@ def texts_in(files: Sequence[File], text_column: str | None) -> Iterator[str | N
 
 def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
     """The texts of a file; plain lines of a stream are answered as they come."""
-    from halflabel.data.pool import origin
-    from halflabel.data.readers.formats import format_of, is_plain
-    from halflabel.data.readers.lines import as_they_come
-    from halflabel.data.readers.read import usual_names
+    from halflabel.data.pool import open_source
+    from halflabel.data.readers.formats import detect_format, is_plain_text
+    from halflabel.data.readers.lines import follow_lines
+    from halflabel.data.readers.read import read_options
 
-    typed = file.is_input and sys.stdin is not None and sys.stdin.isatty()
+    typed = file.is_stdin and sys.stdin is not None and sys.stdin.isatty()
     if typed:
         console.hint("type texts, one per line; end with Ctrl-D")
-    if file.is_stream and text_column is None and (typed or is_plain(file, usual_names())):
-        return as_they_come(file, PATIENCE)
-    found = origin(file, text_column)
-    if file.is_stream and text_column is None and not file.suffix and format_of(file, usual_names()).name == "csv":
-        console.hint(f"{file.shown} is read as csv: its first line is a header with a column {found.text!r}")
+    if file.is_stream and text_column is None and (typed or is_plain_text(file, read_options())):
+        return follow_lines(file, PATIENCE)
+    found = open_source(file, text_column)
+    if file.is_stream and text_column is None and not file.suffix and detect_format(file, read_options()).name == "csv":
+        console.hint(f"{file.name} is read as csv: its first line is a header with a column {found.text!r}")
     return (text or "" for columns in found.batches() for text in columns[0].to_pylist())
 
 
