@@ -16,12 +16,12 @@ from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of
 from halflabel.errors import OutputError, SettingError
-from halflabel.integrity import drop_checksums, read_json, require, write_checksums
+from halflabel.integrity import CHECKSUMS, drop_checksums, read_json, require, write_checksums
 from halflabel.output_folders import filled
 from halflabel.persistence.model import TrainedModel, write_config
 from halflabel.persistence.model_folder import write_decision
 from halflabel.settings import Settings
-from halflabel.training.checkpoint import RESTART, write_tensors
+from halflabel.training.checkpoint import RESTART, FolderStore, write_tensors
 from halflabel.types import Plan
 
 
@@ -44,8 +44,16 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
         raise SettingError(f"{folder} contains a run with other texts or settings; give the same ones, or choose "
                            "another --out.")
     if "run" in read_json(folder / "config.json", RESTART):
+        _complete(folder)
         raise RunFinished(f"The run in {folder} is finished; there is nothing to resume.")
     return run
+
+
+def _complete(folder: Path) -> None:
+    """Does what is left to do if a run was killed after it had written config.json."""
+    if not (folder / CHECKSUMS).exists():
+        write_checksums(folder)
+    FolderStore(folder).finish()
 
 
 def prepare_folder(folder: Path, model: TrainedModel, plan: Plan, settings: Settings) -> None:
