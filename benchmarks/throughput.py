@@ -24,8 +24,8 @@ import torch
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.data.sample import sample
-from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
 from halflabel.encoders.acceleration import bf16_products
+from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
 from halflabel.encoders.inference import encode, threads_for
 from halflabel.encoders.loading import load_encoder, locate
 from halflabel.persistence.model import TrainedModel

@@ -160,7 +160,7 @@ def test_shards_of_an_exported_model_are_resumed(exported: Path, run: Ran, tmp_p
 
 
 def test_a_missing_and_a_damaged_decision_are_refused(exported: Path, tags: Path, tmp_path: Path) -> None:
-    with pytest.raises(SettingError, match="no decision rules"):
+    with pytest.raises(SettingError, match="nothing to decide"):
         _ = OnnxModel(exported).rules
     folder = tmp_path / "torn"
     shutil.copytree(tags / "onnx", folder)

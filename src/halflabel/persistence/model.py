@@ -80,7 +80,7 @@ class TrainedModel:
     def rules(self) -> Decision:
         """The decision, or an error if the model has none: only finished multi-label models do."""
         if self.decision is None and self.task == "multi-class":
-            raise SettingError(f"{self.method} predicts one label per text, so it has no decision rules; leave out the "
+            raise SettingError(f"{self.method} predicts one label per text, so there is nothing to decide; leave out the "
                                "decision.")
         if self.decision is None:
             raise ModelError("This run is not finished, so its model has no decision rules yet; resume it with "

@@ -75,7 +75,7 @@ class OnnxModel:
     def rules(self) -> Decision:
         """The decision, or an error if the model has none: only multi-label models do."""
         if self.decision is None:
-            raise SettingError(f"{self.facts['method']} predicts one label per text, so it has no decision rules; "
+            raise SettingError(f"{self.facts['method']} predicts one label per text, so there is nothing to decide; "
                                "leave out the decision.")
         return self.decision
 
