@@ -10,15 +10,15 @@ import numpy as np
 
 from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
+from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.loading import load_encoder, locate
-from halflabel.encoders.vector_cache import VectorCache
 from protocol import Draw
 
 
 def vectors(texts: list[str]) -> np.ndarray:
     """Frozen vectors of unit length, (N, H), computed once and kept."""
-    store = VectorCache(cache_folder() / "vectors", load_encoder("minilm"))
-    found = store(texts)
+    store = EncoderCache(cache_folder(), load_encoder("minilm"))
+    found = store.vectors(texts)
     return found / np.linalg.norm(found, axis=1, keepdims=True)
 
 

@@ -24,8 +24,8 @@ import torch
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.data.sample import sample
+from halflabel.encoders.acceleration import bf16_products
 from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
-from halflabel.encoders.encoder import bf16_products
 from halflabel.encoders.inference import encode, threads_for
 from halflabel.encoders.loading import load_encoder, locate
 from halflabel.persistence.model import TrainedModel
@@ -218,7 +218,7 @@ def work(model: TrainedModel, texts: list[str]) -> float:
 def product_peak(model: TrainedModel, texts: list[str], seconds: float = 2.0) -> float:
     """Operations per second of the layers' products alone, by as many workers as encoding has."""
     width, wide, _ = sizes(model)
-    found = batches(windows(model.encoder.tokens, texts), padding=0, tokens=TOKENS)
+    found = batches(windows(model.encoder.tokens, texts), padding=0, limit=TOKENS)
     tokens = int(np.median([batch.ids.size for batch in found]))
     dtype = torch.bfloat16 if bf16_products(torch.device("cpu")) else torch.float32
     workers = worker_count(torch.get_num_threads(), len(texts))

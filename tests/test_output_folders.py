@@ -1,4 +1,4 @@
-"""Output folders: one process at a time, and only our own files are ever replaced."""
+"""Output folders: one process at a time, and only files that halflabel wrote are replaced."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from halflabel.atomic import temporary_path, write_folder, write_text
-from halflabel.errors import BadInput
-from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, claimed, filled, locked, replacing
+from halflabel.errors import OutputError
+from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, filled, locked, replacing, try_lock
 
 
 @pytest.fixture
@@ -40,15 +40,15 @@ def fail(run: Path, new: str) -> None:
 
 class TestLock:
     def holder(self, folder: Path) -> subprocess.Popen[str]:
-        code = ("import time; from pathlib import Path; from halflabel.outputs import RUN, locked\n"
-                f"with locked(Path({str(folder)!r}), RUN):\n    print('mine', flush=True); time.sleep(60)")
+        code = ("import time; from pathlib import Path; from halflabel.output_folders import RUN, locked\n"
+                f"with locked(Path({str(folder)!r}), RUN):\n    print('locked', flush=True); time.sleep(60)")
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=os.environ)
-        assert process.stdout is not None and process.stdout.readline().strip() == "mine"
+        assert process.stdout is not None and process.stdout.readline().strip() == "locked"
         return process
 
-    def test_names_the_process_and_dies_with_it(self, tmp_path: Path) -> None:
+    def test_names_the_process_and_ends_with_it(self, tmp_path: Path) -> None:
         other = self.holder(tmp_path / "run")
-        with pytest.raises(BadInput, match=rf"run is in use by another halflabel process \(pid {other.pid}\); wait"), \
+        with pytest.raises(OutputError, match=rf"run is in use by another .* \(pid {other.pid}\); wait"), \
                 locked(tmp_path / "run", RUN):
             pass
         other.send_signal(signal.SIGKILL)
@@ -67,13 +67,13 @@ class TestLock:
         assert texts(tmp_path) == {"a/b/run.json": ""}
 
     def test_is_for_one_thread_which_may_nest_it(self, tmp_path: Path) -> None:
-        refused: list[BadInput] = []
+        refused: list[OutputError] = []
 
         def enter() -> None:
             try:
                 with locked(tmp_path, RUN):
                     pass
-            except BadInput as error:
+            except OutputError as error:
                 refused.append(error)
 
         with locked(tmp_path, RUN), locked(tmp_path / "." / ".." / tmp_path.name, RUN):
@@ -84,30 +84,30 @@ class TestLock:
         enter()
         assert len(refused) == 1
 
-    def test_a_lock_that_was_removed_meanwhile_is_taken_anew(self, tmp_path: Path) -> None:
+    def test_a_lock_file_that_was_removed_in_the_meantime_is_created_again(self, tmp_path: Path) -> None:
         file = tmp_path / "lock"
-        with claimed(file) as first:
+        with try_lock(file) as first:
             file.unlink()
-            with claimed(file) as second:
+            with try_lock(file) as second:
                 assert first and second and file.read_text() == str(os.getpid())
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
-    def test_a_read_only_place_is_said_to_be_one(self, tmp_path: Path) -> None:
+    def test_a_read_only_folder_is_refused(self, tmp_path: Path) -> None:
         tmp_path.chmod(0o500)
         try:
-            with pytest.raises(BadInput, match="may not be written to"), locked(tmp_path / "run", RUN):
+            with pytest.raises(OutputError, match="may not be written to"), locked(tmp_path / "run", RUN):
                 pass
         finally:
             tmp_path.chmod(0o700)
 
-    def test_a_place_that_cannot_be_made_is_named(self, tmp_path: Path) -> None:
+    def test_a_folder_that_cannot_be_created_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
-        with pytest.raises(BadInput, match="file is a file"), locked(tmp_path / "file", RUN):
+        with pytest.raises(OutputError, match="file is a file"), locked(tmp_path / "file", RUN):
             pass
-        with pytest.raises(BadInput, match="run may not be written to"), locked(tmp_path / "file" / "run", RUN):
+        with pytest.raises(OutputError, match="run may not be written to"), locked(tmp_path / "file" / "run", RUN):
             pass
 
-    def test_temporary_files_of_a_killed_process_go_and_those_of_others_stay(self, run: Path) -> None:
+    def test_temporary_files_of_a_killed_process_are_removed_and_others_stay(self, run: Path) -> None:
         stale, live = temporary_path(run / "model.safetensors"), temporary_path(run / "labels.csv")
         for file in (stale, live, run / ".config.json-mine"):
             file.touch()
@@ -124,12 +124,12 @@ class TestReplacing:
             (run / "run.json").write_text("new")
         assert texts(run) == {"run.json": "new", "notes.txt": "old notes.txt"}
 
-    def test_a_failure_brings_everything_back(self, run: Path) -> None:
+    def test_a_failure_restores_everything(self, run: Path) -> None:
         before = texts(run)
         fail(run, "encoder")
         assert texts(run) == before and not list(run.glob(".*"))
 
-    def test_a_failure_after_the_first_checkpoint_keeps_what_is_new(self, run: Path) -> None:
+    def test_a_failure_after_the_first_checkpoint_keeps_the_new_files(self, run: Path) -> None:
         fail(run, "checkpoint-00000003")
         assert texts(run) == {"run.json": "new", "notes.txt": "old notes.txt"} and checkpoints(run)
 
@@ -145,7 +145,7 @@ class TestReplacing:
             pass
         assert texts(run) == before
 
-    def test_a_kill_after_the_first_checkpoint_keeps_what_is_new(self, run: Path) -> None:
+    def test_a_kill_after_the_first_checkpoint_keeps_the_new_files(self, run: Path) -> None:
         (run / REPLACED).mkdir()
         for path in RUN.ours(run):
             path.rename(run / REPLACED / path.name)
@@ -158,11 +158,11 @@ class TestReplacing:
         (run / "checkpoint-best").mkdir()
         (run / "checkpoint-12345678").touch()
         assert not checkpoints(run)
-        with pytest.raises(BadInput, match="checkpoint-12345678 is a file that halflabel did not write"):
+        with pytest.raises(OutputError, match="checkpoint-12345678 is a file that halflabel did not write"):
             RUN.foreign(run)
 
 
-def test_links_are_written_through(tmp_path: Path) -> None:
+def test_targets_of_links_are_written(tmp_path: Path) -> None:
     (tmp_path / "far").mkdir()
     for name in ("file", "folder", "run"):
         (tmp_path / name).symlink_to(tmp_path / "far" / name)

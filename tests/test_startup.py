@@ -1,4 +1,4 @@
-"""What a newcomer waits for, in processor time, so that a busy machine does not count."""
+"""Start-up times, in processor time, so that other load on the machine does not count."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ REPEATS = 3
 
 
 def seconds(code: str) -> float:
-    """Least processor time that the code says it took, over a few processes."""
+    """The least processor time that the code prints, over a few processes."""
     runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
             for _ in range(REPEATS)]
     return min(float(done.stdout.splitlines()[-1]) for done in runs)
@@ -31,7 +31,7 @@ def test_help_takes_less_than_three_tenths() -> None:
     assert seconds(code) < 0.3
 
 
-def test_what_a_model_is_can_be_said_without_torch(tmp_path: Path) -> None:
+def test_info_needs_no_torch(tmp_path: Path) -> None:
     config = {"format": 1, "method": "lift", "task": "multi-class", "settings": {}, "classes": ["a", "b"],
               "frozen": True, "shape": {"labels": 2, "width": 8, "labelled": 4, "unlabelled": 0}}
     (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
@@ -44,7 +44,7 @@ def test_what_a_model_is_can_be_said_without_torch(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["classes"] == ["a", "b"]
 
 
-def test_texts_are_read_in_without_pandas(tmp_path: Path) -> None:
+def test_reading_texts_needs_no_pandas(tmp_path: Path) -> None:
     import pyarrow as pa
     from pyarrow import parquet
 

@@ -1,4 +1,4 @@
-"""What is written is whole or not there: files and folders get their names only when they are complete."""
+"""Atomic writes: files and folders appear under their names only when they are complete."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from halflabel.errors import BadInput
+from halflabel.errors import OutputError
 
-REMEDY = "free some space or choose another place."
-UNIQUE = "[0-9a-f]" * 32  # as a pattern, what `beside` adds to a name
+REMEDY = "free some space or choose another folder."
+UNIQUE = "[0-9a-f]" * 32  # a pattern for what `temporary_path` appends to a name
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = False) -> None:
-    """Lets `fill` write into a new folder beside, and gives it its name only when it is complete.
+    """Lets `fill` write into a temporary folder, which is renamed when it is complete.
 
-    With `shared`, another process that wrote the same folder first is as good.
+    With `shared`, it is no error if another process has written the same folder in the meantime.
     """
     folder = real(folder)
     temporary = temporary_path(folder)
@@ -34,14 +34,14 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = F
                 raise
         fsync(folder.parent)
     except OSError as error:
-        raise BadInput(f"{folder} could not be written ({error.strerror or error}); {REMEDY}") from error
+        raise OutputError(f"{folder} could not be written ({error.strerror or error}); {REMEDY}") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
 
 @contextmanager
 def replace_file(file: Path) -> Iterator[Path]:
-    """A path beside `file` to write to; what stands there in the end takes the place of `file` as a whole."""
+    """A temporary path to write to, which replaces `file` at the end of the block."""
     file = real(file)
     temporary = temporary_path(file)
     try:
@@ -49,29 +49,29 @@ def replace_file(file: Path) -> Iterator[Path]:
         fsync(temporary)
         os.replace(temporary, file)
     except OSError as error:
-        raise BadInput(f"{file} could not be written ({error.strerror or error}); {REMEDY}") from error
+        raise OutputError(f"{file} could not be written ({error.strerror or error}); {REMEDY}") from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def write_text(file: Path, text: str) -> None:
-    """Replaces a file as a whole."""
+    """Replaces a text file."""
     with replace_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def real(path: Path) -> Path:
-    """Where a path leads: links stay as they are, and what they point to is written."""
+    """The path with symbolic links resolved, so that a link is kept and its target is written."""
     return Path(os.path.realpath(path))
 
 
 def temporary_path(path: Path) -> Path:
-    """A hidden name in the same folder that nothing else has."""
+    """A unique hidden name in the same folder."""
     return path.parent / f".{path.name}-{uuid.uuid4().hex}"
 
 
 def fsync(path: Path) -> None:
-    """Brings a file or folder to the disk."""
+    """Flushes a file or folder to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -80,7 +80,7 @@ def fsync(path: Path) -> None:
 
 
 def cache_folder() -> Path:
-    """Where pools, token ids, vectors and translations are kept: HALFLABEL_CACHE, else the user's cache folder."""
-    named = os.environ.get("HALFLABEL_CACHE")
+    """The cache of pools, token ids, vectors and translations: HALFLABEL_CACHE, else in the user's cache folder."""
+    own = os.environ.get("HALFLABEL_CACHE")
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    return Path(named) if named else Path(base) / "halflabel"
+    return Path(own) if own else Path(base) / "halflabel"

@@ -2,7 +2,8 @@
 
 Shapes: N texts, K labels, D features. Targets `y` are (N, K) floats: one-hot, multi-hot or soft.
 Training executes these functions: a change here changes every run. Bounds that the paper does not have are arguments
-whose defaults are its own: none. Eqs. 4, 5, 11, 14 and 15 only average and add what is here, in `training/objective.py`.
+whose defaults are its own: none. Eqs. 4, 5, 11, 14 and 15 only average and add what is here: see
+`training/objective.py`.
 Work in float32 or wider: in half precision 1 - EPS is 1, where the slope of arccos is infinite.
 """
 
@@ -61,7 +62,7 @@ def psi(theta: Tensor, mu: Tensor, a: Tensor, *, leak: float | None = None) -> T
     stretched = a * theta + (1 - a) * mu
     if leak is None:
         return stretched
-    inside = stretched.clamp(0, math.pi)
+    inside = stretched.clamp(0.0, math.pi)
     outside = leak * (stretched - inside)
     return inside + outside - outside.detach()
 

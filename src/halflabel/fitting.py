@@ -18,11 +18,11 @@ from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of, concat
 from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.encoder import Encoder
-from halflabel.encoders.inputs import Inputs, TokenInputs, VectorInputs
-from halflabel.encoders.layer_cache import HiddenStateInputs
+from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
 from halflabel.encoders.loading import load_encoder
-from halflabel.encoders.vector_cache import VectorCache
+from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
@@ -116,7 +116,7 @@ def in_memory(pool: Corpus, rows: list[int]) -> Corpus:
     return Corpus([pool.texts[i] for i in rows], [None] * len(rows), views, pool.source)
 
 
-def make_encoder(method: Method, settings: Settings, texts: Sequence[str]) -> Encoder | BagOfWords:
+def make_encoder(method: Method, settings: Settings, texts: Sequence[str]) -> TextEncoder:
     """The encoder by name, or for methods on bags of words the vocabulary of the texts."""
     if method.bag_of_words:
         size = int(settings.hyper.get("vocabulary", method.defaults["vocabulary"]))
@@ -126,7 +126,7 @@ def make_encoder(method: Method, settings: Settings, texts: Sequence[str]) -> En
     return encoder
 
 
-def make_problem(encoder: Encoder | BagOfWords, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
+def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
                  settings: Settings, report: Report = silent, truth: list[Any] | None = None) -> Problem:
     """Token ids or precomputed vectors of all texts, labelled first, in as many views as the method wants."""
     plan, method = settings.plan, objective.method
@@ -139,26 +139,24 @@ def make_problem(encoder: Encoder | BagOfWords, objective: Objective, labelled: 
     def progress(done: int, total: int) -> None:
         report(EncodingProgress(done, total))
 
-    start = StartResult()
+    cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     if method.start is not None:
-        start = method.start(StartInputs(views[0], y, encoder, lambda: vector_cache(encoder)(views[0], progress),
+        start = method.start(StartInputs(views[0], y, encoder, lambda: cache.vectors(views[0], progress),
                                          settings.seed))
     inputs: Inputs
-    tokens, states = cache_folder() / "tokens", cache_folder() / "states"
     if plan.frozen:
-        inputs = VectorInputs([vector_cache(encoder).rows(view, progress) for view in views], drop=plan.token_drop)
-    elif plan.frozen_layers and isinstance(encoder, Encoder):
-        inputs = HiddenStateInputs(encoder, views, folder=states, drop=plan.token_drop, tokens=tokens)
+        inputs = VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop)
+    elif encoder.frozen_layers:
+        inputs = HiddenStateInputs(encoder, views, cache, drop=plan.token_drop)
     else:
-        inputs = TokenInputs(encoder, views, drop=plan.token_drop, folder=tokens)
+        inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(inputs, y, len(pool), len(views), known, labelled.task, start)
 
 
-def vector_cache(encoder: Encoder | BagOfWords) -> VectorCache:
-    """The cache of an encoder's vectors."""
-    assert isinstance(encoder, Encoder), "bags of words are not cached as vectors"
-    return VectorCache(cache_folder() / "vectors", encoder)
+def vector_cache(encoder: TextEncoder) -> Callable[..., np.ndarray]:
+    """A function that returns cached vectors of texts, (N, H)."""
+    return EncoderCache(cache_folder(), encoder).vectors
 
 
 def freeze(encoder: Encoder, plan: Plan) -> None:
@@ -194,7 +192,7 @@ def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, prob
     h = vector_cache(model.encoder)(dev.texts) if isinstance(model.network.encoder, PrecomputedVectors) else None
 
     def score() -> float:
-        scores = model.raw_scores(dev.texts) if h is None else model.classified(h).scores.cpu().numpy()
+        scores = model.raw_scores(dev.texts) if h is None else model.classify(h).scores.cpu().numpy()
         if problem.task == "multi-class":
             return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
         decide = fit_decision(scores, objective, problem, "dev texts")

@@ -1,7 +1,7 @@
-"""What a model folder must be before anything is made of it: as it was written, and free of code. No torch.
+"""Checks of a model folder before it is used: it is as it was written, and free of code. No torch.
 
-Checksums find damage. They are no signature: whoever can change a model can change them as well, so what a folder says
-is checked besides, and nothing that it brings is ever run.
+Checksums detect damage. They are not a signature: whoever can change a model can change them as well. So the contents
+are validated too, and nothing in a folder is ever executed.
 """
 
 from __future__ import annotations
@@ -15,29 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from halflabel.atomic import write_text
-from halflabel.errors import BadInput
+from halflabel.errors import ModelError
 
 CHECKSUMS = "checksums.json"
-PARTS = ("config.json", "decision.json", "encoder/**/*", "encoder.safetensors", "model.safetensors",  # a trained model
-         "export.json", "model.onnx", "tokenizer.json")  # an exported one
-CODE = ("auto_map", "custom_pipelines")  # entries of a configuration that name Python files
-SHARD = re.compile(r"[\w-]+\.safetensors")  # a part of the weights, in the same folder
-AGAIN = "copy or train the model again."
+MODEL_FILES = ("config.json", "decision.json", "encoder/**/*", "encoder.safetensors", "model.safetensors",  # trained
+               "export.json", "model.onnx", "tokenizer.json")  # exported
+CODE_ENTRIES = ("auto_map", "custom_pipelines")  # of a configuration, which name Python files
+WEIGHTS_FILE = re.compile(r"[\w-]+\.safetensors")  # in the same folder
+COPY_OR_RETRAIN = "copy or train the model again."
 
 
 def write_checksums(folder: Path) -> None:
-    """checksums.json of a finished model, as its last file."""
-    _write(folder, {name: _digest(file) for name, file in _parts(folder).items()})
+    """Writes checksums.json, the last file of a finished model."""
+    _write(folder, {name: _digest(file) for name, file in _model_files(folder).items()})
 
 
 def drop_checksums(folder: Path) -> None:
-    """Before files are replaced: a model that is changing has no checksums, so a kill leaves none that are wrong."""
+    """Removes checksums before files are replaced, so that an interruption leaves none that are wrong."""
     (folder / CHECKSUMS).unlink(missing_ok=True)
 
 
 @contextmanager
-def replacing(folder: Path, name: str) -> Iterator[None]:
-    """While one file of a model is replaced; its checksum follows, where the model has checksums."""
+def updating_checksum(folder: Path, name: str) -> Iterator[None]:
+    """Updates the checksum of one file that is rewritten in the meantime, if the model has checksums."""
     recorded = _recorded(folder)
     drop_checksums(folder)
     yield
@@ -46,76 +46,77 @@ def replacing(folder: Path, name: str) -> Iterator[None]:
 
 
 def verify(folder: Path) -> bool:
-    """Refuses a model with a file that is missing, added or changed; whether it has checksums to tell by."""
+    """Refuses a model with a missing, added or changed file; returns whether it has checksums to tell."""
     recorded = _recorded(folder)
     if recorded is None:
         return False
-    found = _parts(folder)
-    for name, known in recorded.items():
-        if name not in found:
-            raise BadInput(f"{folder / name} is missing; {AGAIN}")
-        if _digest(found[name]) != known:
-            raise BadInput(f"{folder / name} is damaged or was changed after the model was written; {AGAIN}")
-    if added := sorted(found.keys() - recorded.keys()):
-        raise BadInput(f"{folder / added[0]} was added after the model was written; remove it, or {AGAIN}")
+    files = _model_files(folder)
+    for name, digest in recorded.items():
+        if name not in files:
+            raise ModelError(f"{folder / name} is missing; {COPY_OR_RETRAIN}")
+        if _digest(files[name]) != digest:
+            raise ModelError(f"{folder / name} is damaged or was changed after the model was written; "
+                             f"{COPY_OR_RETRAIN}")
+    if added := sorted(files.keys() - recorded.keys()):
+        raise ModelError(f"{folder / added[0]} was added after the model was written; remove it, or {COPY_OR_RETRAIN}")
     return True
 
 
 def refuse_code(folder: Path) -> None:
-    """Refuses a folder with Python files, a configuration that names some, or weights that lie elsewhere."""
+    """Refuses a folder with Python files, with a configuration that names some, or with weights in other folders."""
     for file in sorted(folder.iterdir()):
         if file.suffix in (".py", ".pyc", ".so"):
-            raise BadInput(f"{file} is code, which halflabel never takes from a model; use a model without it.")
+            raise ModelError(f"{file} is code, which halflabel never executes; use a model without it.")
         if not file.is_file() and not file.is_dir():
-            raise BadInput(f"{file} is neither a file nor a folder; remove it, or {AGAIN}")
-        if file.name.endswith("config.json") and (named := _keys(_parsed(file)) & set(CODE)):
-            raise BadInput(f"{file} names code of its own ({named.pop()}), which halflabel never runs; use a model "
-                           "without it.")
+            raise ModelError(f"{file} is neither a file nor a folder; remove it, or {COPY_OR_RETRAIN}")
+        if file.name.endswith("config.json") and (entries := _keys(_parse(file)) & set(CODE_ENTRIES)):
+            raise ModelError(f"{file} refers to code ({entries.pop()}), which halflabel never executes; use a model "
+                             "without it.")
         if file.name.endswith(".index.json"):
             shards = read_json(file).get("weight_map")
             names = set(map(str, shards.values())) if isinstance(shards, dict) else {"nothing"}
-            if wrong := [name for name in sorted(names) if not SHARD.fullmatch(name)]:
-                raise BadInput(f"{file} points to {wrong[0]}, which is no safetensors file beside it; use another "
-                               "encoder.")
+            if wrong := [name for name in sorted(names) if not WEIGHTS_FILE.fullmatch(name)]:
+                raise ModelError(f"{file} refers to {wrong[0]}, which is not a safetensors file in the same folder; "
+                                 "use another encoder.")
 
 
-def read_json(file: Path, again: str = AGAIN) -> dict[str, Any]:
+def read_json(file: Path, remedy: str = COPY_OR_RETRAIN) -> dict[str, Any]:
     """The JSON object in a file of a model."""
     if not file.is_file():
-        raise BadInput(f"{file} is missing; {again}")
-    found = _parsed(file, again)
-    if not isinstance(found, dict):
-        raise BadInput(f"{file} does not hold a JSON object; {again}")
-    return found
+        raise ModelError(f"{file} is missing; {remedy}")
+    content = _parse(file, remedy)
+    if not isinstance(content, dict):
+        raise ModelError(f"{file} does not contain a JSON object; {remedy}")
+    return content
 
 
-def _parsed(file: Path, again: str = AGAIN) -> Any:
+def _parse(file: Path, remedy: str = COPY_OR_RETRAIN) -> Any:
     try:
         return json.loads(file.read_text(encoding="utf-8"))
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file} is not whole ({str(error).splitlines()[0]}); {again}") from error
+        raise ModelError(f"{file} is not valid JSON ({str(error).splitlines()[0]}); {remedy}") from error
 
 
-def require(found: dict[str, Any], kinds: dict[str, type], file: Path, again: str = AGAIN) -> None:
-    """Refuses an object in which an entry is missing or of another kind."""
-    for name, kind in kinds.items():
-        if name not in found:
-            raise BadInput(f"{file} does not say its {name}; {again}")
-        if not isinstance(found[name], kind) or (kind is int and isinstance(found[name], bool)):
-            raise BadInput(f"{file} has an entry {name} that is no {kind.__name__}; {again}")
+def require(content: dict[str, Any], types: dict[str, type], file: Path, remedy: str = COPY_OR_RETRAIN) -> None:
+    """Refuses a JSON object with an entry that is missing or of another type."""
+    for name, kind in types.items():
+        if name not in content:
+            raise ModelError(f"{file} has no entry '{name}'; {remedy}")
+        if not isinstance(content[name], kind) or (kind is int and isinstance(content[name], bool)):
+            raise ModelError(f"{file} has an entry '{name}' that is not of type {kind.__name__}; {remedy}")
 
 
 def _keys(value: Any) -> set[str]:
-    """The keys of an object and of all objects in it."""
+    """All keys of a JSON value, nested ones included."""
     if isinstance(value, list):
         return set().union(*map(_keys, value))
     return set(value).union(*map(_keys, value.values())) if isinstance(value, dict) else set()
 
 
-def _parts(folder: Path) -> dict[str, Path]:
+def _model_files(folder: Path) -> dict[str, Path]:
     """The files that make up a model, by their names within the folder."""
-    found = (file for pattern in PARTS for file in folder.glob(pattern))
-    return {file.relative_to(folder).as_posix(): file for file in sorted(found)
+    files = (file for pattern in MODEL_FILES for file in folder.glob(pattern))
+    return {file.relative_to(folder).as_posix(): file for file in sorted(files)
             if file.is_file() and not file.name.startswith(".")}
 
 
@@ -132,7 +133,7 @@ def _recorded(folder: Path) -> dict[str, str] | None:
     file = folder / CHECKSUMS
     if not file.exists():
         return None
-    found = read_json(file)
-    require(found, {"sha256": dict}, file)
-    digests: dict[str, str] = found["sha256"]
+    content = read_json(file)
+    require(content, {"sha256": dict}, file)
+    digests: dict[str, str] = content["sha256"]
     return digests

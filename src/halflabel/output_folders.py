@@ -1,4 +1,4 @@
-"""Folders that are written to: which files in them are ours, one process at a time, and nothing else is touched."""
+"""Output folders: which of their files halflabel wrote, locks for one process at a time, and safe replacement."""
 
 from __future__ import annotations
 
@@ -11,78 +11,79 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from halflabel.atomic import UNIQUE, real
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError, OutputError
 
 CHECKPOINT = "checkpoint-"
 LOCK = ".halflabel.lock"
 REPLACED = ".halflabel-replaced"  # holds all earlier files while new ones are written
-MOVING = ".halflabel-moving"  # holds some of them while they are moved there or back
+MOVING = ".halflabel-moving"  # holds some of them while they are moved
 
 
 @dataclass(frozen=True)
 class FolderKind:
-    """What is written into a folder: patterns of names, those of folders with a slash at the end.
+    """The files of a kind of output folder, as patterns; those of folders end with a slash.
 
-    A folder that holds one of `lasting` holds something that is worth more than what it replaces.
+    Once a folder has one of `results`, an interrupted replacement keeps the new files rather than the old ones.
     """
 
     names: tuple[str, ...]
-    lasting: tuple[str, ...]
+    results: tuple[str, ...]
 
     def ours(self, folder: Path) -> list[Path]:
-        """The files and folders in it that are of this kind."""
-        return _found(folder, self.names)
+        """Files and folders that halflabel wrote."""
+        return _matches(folder, self.names)
 
     def foreign(self, folder: Path) -> list[Path]:
-        """All others; one that stands where we have to write is refused."""
+        """All other files and folders; one with a name that halflabel needs is refused."""
         ours = set(self.ours(folder))
-        found = sorted(folder.iterdir()) if folder.is_dir() else []
-        others = [path for path in found if path not in ours and path.name != LOCK]
+        paths = sorted(folder.iterdir()) if folder.is_dir() else []
+        others = [path for path in paths if path not in ours and path.name != LOCK]
         for path in others:
             if any(path.match(name.rstrip("/")) for name in self.names):
                 kind = "folder" if path.is_dir() else "file"
-                raise BadInput(f"{path} is a {kind} that halflabel did not write; move it, or choose another --out.")
+                raise OutputError(f"{path} is a {kind} that halflabel did not write; move it, or choose another --out.")
         return others
 
-    def lasts(self, folder: Path) -> bool:
-        return bool(_found(folder, self.lasting))
+    def has_result(self, folder: Path) -> bool:
+        return bool(_matches(folder, self.results))
 
 
-def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
+def _matches(folder: Path, names: tuple[str, ...]) -> list[Path]:
     return [path for name in names for path in sorted(folder.glob(name.rstrip("/")))
             if path.is_dir() == name.endswith("/")]
 
 
 _CHECKPOINTS = CHECKPOINT + "[0-9]" * 8 + "/"
 RUN = FolderKind(("config.json", "run.json", "decision.json", "metrics.jsonl", "checksums.json", "model.safetensors",
-            "encoder.safetensors", "encoder/", "texts.safetensors", _CHECKPOINTS), lasting=("model.safetensors", _CHECKPOINTS))
-EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), lasting=("export.json",))
+            "encoder.safetensors", "encoder/", "texts.safetensors", _CHECKPOINTS),
+                 results=("model.safetensors", _CHECKPOINTS))
+EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), results=("export.json",))
 SPLIT = FolderKind(("split.json", *(f"{part}.{form}" for part in ("labelled", "unlabelled", "dev", "test")
-                              for form in ("csv", "jsonl", "parquet"))), lasting=("split.json",))
-SHARDS = FolderKind(("shards.json", "part-[0-9]*.*"), lasting=("shards.json",))
-DEMO = FolderKind(("demo.json", "labelled.csv", "unlabelled.csv", "test.csv"), lasting=("demo.json",))
+                              for form in ("csv", "jsonl", "parquet"))), results=("split.json",))
+SHARDS = FolderKind(("shards.json", "part-[0-9]*.*"), results=("shards.json",))
+DEMO = FolderKind(("demo.json", "labelled.csv", "unlabelled.csv", "test.csv"), results=("demo.json",))
 QUEUE = FolderKind(("bench.json", "runs/", "report.html", "report.md", "results.jsonl", "processes.log"),
-             lasting=("bench.json",))
+             results=("bench.json",))
 
 
 def checkpoints(folder: Path) -> list[Path]:
     """The checkpoints of a run, the oldest first."""
-    return _found(folder, (_CHECKPOINTS,))
+    return _matches(folder, (_CHECKPOINTS,))
 
 
 def filled(folder: Path) -> bool:
-    """Whether a folder holds anything that is in the way; what `replacing` leaves in it is not."""
+    """Whether a folder is not empty; during `replacing` it counts as empty."""
     names = {path.name for path in folder.iterdir()} if folder.is_dir() else set()
     return bool(names - {LOCK}) and REPLACED not in names
 
 
 @contextmanager
-def claimed(file: Path) -> Iterator[bool]:
-    """Whether this process holds the lock file, until the block ends; a lock dies with the process that has it."""
+def try_lock(file: Path) -> Iterator[bool]:
+    """Whether this process got the lock, which it holds until the block ends, or until it is killed."""
     try:
         import fcntl
     except ImportError:
-        raise BadInput("halflabel needs the file locks of Linux or macOS; run it there.") from None
+        raise HalflabelError("halflabel needs the file locks of Linux or macOS; run it there.") from None
     while True:
         handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         try:
@@ -93,7 +94,7 @@ def claimed(file: Path) -> Iterator[bool]:
                 return
             except OSError:
                 pass  # some network drives have no locks
-            if not _is_at(file, handle):  # whoever held it has removed it since
+            if not _is_at(file, handle):  # its former holder has removed the file since
                 continue
             os.ftruncate(handle, 0)
             os.write(handle, str(os.getpid()).encode())
@@ -111,20 +112,20 @@ def _is_at(file: Path, handle: int) -> bool:
 
 
 @contextmanager
-def lock(file: Path, place: Path) -> Iterator[None]:
-    """Refuses a place that another process works on; what is made for the lock goes with it."""
+def lock(file: Path, output: Path) -> Iterator[None]:
+    """Locks an output, or refuses it if another process uses it; folders made for the lock file are removed again."""
     missing = [parent for parent in file.parents if not parent.exists()]
     with ExitStack() as stack:
         stack.callback(_remove_empty, missing)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            mine = stack.enter_context(claimed(file))
+            acquired = stack.enter_context(try_lock(file))
         except OSError as error:
-            raise BadInput(f"{place} may not be written to ({error.strerror or error}); change its permissions or "
-                           "choose another place.") from error
-        if not mine:
-            raise BadInput(f"{place} is in use by another halflabel process{_holder(file)}; wait for it to finish or "
-                           "choose another --out.")
+            raise OutputError(f"{output} may not be written to ({error.strerror or error}); change its permissions or "
+                              "choose another folder.") from error
+        if not acquired:
+            raise OutputError(f"{output} is in use by another halflabel process{_holder(file)}; wait for it to finish, "
+                              "or choose another --out.")
         stack.callback(file.unlink, missing_ok=True)
         yield
 
@@ -141,71 +142,71 @@ def _holder(file: Path) -> str:
     return ""
 
 
-_held: dict[Path, int] = {}  # folders that are locked, and by which thread
+_held: dict[Path, int] = {}  # locked folders, and the thread that locked them
 
 
 @contextmanager
 def locked(folder: Path, kind: FolderKind) -> Iterator[None]:
-    """Keeps other processes out of a folder, and clears what one that was killed has left; may be nested."""
-    place = real(folder)
-    if _held.get(place) == threading.get_ident():
+    """Locks a folder and cleans up after a process that was killed; may be nested within a thread."""
+    target = real(folder)
+    if _held.get(target) == threading.get_ident():
         yield
         return
-    if place.exists() and not place.is_dir():
-        raise BadInput(f"{folder} is a file; name a folder.")
-    with lock(place / LOCK, folder):
-        _held[place] = threading.get_ident()
+    if target.exists() and not target.is_dir():
+        raise OutputError(f"{folder} is a file; choose another --out.")
+    with lock(target / LOCK, folder):
+        _held[target] = threading.get_ident()
         try:
-            _tidy(place, kind)
+            _clean_up(target, kind)
             yield
         finally:
-            del _held[place]
+            del _held[target]
 
 
-def _tidy(place: Path, kind: FolderKind) -> None:
-    """Removes temporary files of this kind, and ends a replacement that was killed."""
+def _clean_up(target: Path, kind: FolderKind) -> None:
+    """Removes temporary files of this kind, and finishes a replacement that was killed."""
     for name in kind.names:
-        for path in place.glob(f".{name.rstrip('/')}-{UNIQUE}"):
+        for path in target.glob(f".{name.rstrip('/')}-{UNIQUE}"):
             _remove(path)
-    _move(place / MOVING, place)
-    if (place / REPLACED).is_dir():
-        _settle(place, kind, lasts=kind.lasts(place))
+    _move(target / MOVING, target)
+    if (target / REPLACED).is_dir():
+        _finish(target, kind, keep=kind.has_result(target))
 
 
 @contextmanager
-def replacing(folder: Path, kind: FolderKind, lasts: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Sets earlier files of this kind aside while new ones are written; a failure before `lasts()` brings them back."""
-    place = real(folder)
+def replacing(folder: Path, kind: FolderKind, has_result: Callable[[], bool] | None = None) -> Iterator[None]:
+    """Moves earlier files of this kind aside while new ones are written; a failure before a result restores them."""
+    target = real(folder)
     with locked(folder, kind):
-        if filled(place):
-            (place / MOVING).mkdir()
-            for path in kind.ours(place):
-                path.rename(place / MOVING / path.name)
-            (place / MOVING).rename(place / REPLACED)
+        if filled(target):
+            (target / MOVING).mkdir()
+            for path in kind.ours(target):
+                path.rename(target / MOVING / path.name)
+            (target / MOVING).rename(target / REPLACED)
         done = False
         try:
             yield
             done = True
         finally:
-            _settle(place, kind, lasts=done or (lasts() if lasts else kind.lasts(place)))
+            _finish(target, kind, keep=done or (has_result() if has_result else kind.has_result(target)))
 
 
-def _settle(place: Path, kind: FolderKind, *, lasts: bool) -> None:
-    """Ends a replacement: drops what was set aside, or puts it back in place of what is new."""
-    if lasts:
-        shutil.rmtree(place / REPLACED, ignore_errors=True)
+def _finish(target: Path, kind: FolderKind, *, keep: bool) -> None:
+    """Finishes a replacement: keeps the new files, or removes them and restores the old ones."""
+    if keep:
+        shutil.rmtree(target / REPLACED, ignore_errors=True)
         return
-    for path in kind.ours(place):
+    for path in kind.ours(target):
         _remove(path)
-    if (place / REPLACED).is_dir():
-        (place / REPLACED).rename(place / MOVING)
-        _move(place / MOVING, place)
+    if (target / REPLACED).is_dir():
+        (target / REPLACED).rename(target / MOVING)
+        _move(target / MOVING, target)
 
 
-def _move(source: Path, place: Path) -> None:
+def _move(source: Path, target: Path) -> None:
     if source.is_dir():
         for path in source.iterdir():
-            path.rename(place / path.name)
+            path.rename(target / path.name)
         source.rmdir()
 
 

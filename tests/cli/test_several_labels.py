@@ -104,7 +104,7 @@ def test_texts_without_a_label_are_counted(model: Path, cli: Ran) -> None:
 
 
 @pytest.mark.parametrize(("content", "words"), [
-    ("{", "decision.json is not whole"), ("{}", "is not a decision"), (None, "not finished")])
+    ("{", "decision.json is not valid JSON"), ("{}", "no valid decision"), (None, "not finished")])
 def test_a_spoilt_decision_is_named(content: str | None, words: str, model: Path, cli: Ran) -> None:
     if content is None:
         (model / "decision.json").unlink()

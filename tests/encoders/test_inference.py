@@ -1,4 +1,4 @@
-"""Encoding many texts: batches, workers, bf16 that is checked, layers that are frozen."""
+"""Encoding many texts: batches, workers, bf16 with its check, frozen layers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ import torch
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.pool import open_pool
-from halflabel.encoders import inference as room
+from halflabel.encoders import acceleration, inference
+from halflabel.encoders.acceleration import for_inference
 from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.batching import Batch, batches, padded_width, run_workers, windows, worker_count
+from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.encoder import Encoder
-from halflabel.encoders.inference import at_once, encode, encode_tokens, for_inference
-from halflabel.encoders.inputs import TokenInputs
-from halflabel.encoders.layer_cache import HiddenStateInputs
+from halflabel.encoders.inference import encode, encode_tokens, texts_at_once
+from halflabel.encoders.inputs import HiddenStateInputs, TokenInputs
 from halflabel.encoders.loading import load_encoder
-from halflabel.errors import BadInput
-from halflabel.fitting import prepare
+from halflabel.errors import EncoderError, HalflabelError, SettingError
+from halflabel.fitting import freeze
 from halflabel.plans import plan_named
 
 LENGTHS = np.random.default_rng(0).integers(2, 60, 300)
@@ -31,8 +32,8 @@ def ids() -> list[np.ndarray]:
     return [np.full(n, i, dtype=np.int32) for i, n in enumerate(LENGTHS)]
 
 
-def test_every_text_is_in_one_batch_within_the_budget() -> None:
-    found = list(batches([(0, ids())], padding=-1, tokens=256))
+def test_every_text_is_in_one_batch_within_the_limit() -> None:
+    found = list(batches([(0, ids())], padding=-1, limit=256))
     assert sorted(np.concatenate([batch.rows for batch in found]).tolist()) == list(range(300))
     assert all(batch.ids.size <= 256 for batch in found)
     for batch in found:
@@ -46,8 +47,13 @@ def test_little_of_a_batch_is_padding() -> None:
     assert sum(batch.ids.size for batch in found) < 1.25 * LENGTHS.sum() < 0.8 * unsorted
 
 
-def test_a_text_beyond_the_budget_has_a_batch_of_its_own() -> None:
-    found = list(batches([(0, [np.ones(50, np.int32)] * 2)], padding=0, tokens=10))
+def test_the_number_of_texts_in_a_batch_is_limited_too() -> None:
+    found = list(batches([(0, ids())], padding=0, texts=7))
+    assert max(len(batch.rows) for batch in found) == 7 and sum(len(batch.rows) for batch in found) == 300
+
+
+def test_a_text_beyond_the_limit_has_its_own_batch() -> None:
+    found = list(batches([(0, [np.ones(50, np.int32)] * 2)], padding=0, limit=10))
     assert [len(batch.rows) for batch in found] == [1, 1]
 
 
@@ -56,7 +62,7 @@ def test_widths_are_multiples_of_eight_within_the_limit(longest: int, limit: int
     assert padded_width(longest, limit) == width
 
 
-def test_windows_keep_the_order_and_run_one_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_windows_keep_the_order_and_are_tokenised_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halflabel.encoders.batching.WINDOW", 3)
     asked: list[int] = []
 
@@ -72,13 +78,13 @@ def test_windows_keep_the_order_and_run_one_ahead(monkeypatch: pytest.MonkeyPatc
 def test_workers_do_all_the_work_once(workers: int) -> None:
     rows: list[int] = []
     seen: list[tuple[int, int]] = []
-    run_workers(lambda batch: rows.extend(batch.rows), batches([(0, ids())], padding=0, tokens=64),
+    run_workers(lambda batch: rows.extend(batch.rows), batches([(0, ids())], padding=0, limit=64),
           workers=workers, total=300, progress=lambda done, total: seen.append((done, total)))
     assert sorted(rows) == list(range(300)) and seen[-1] == (300, 300) and seen == sorted(seen)
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_a_failure_stops_all_workers_and_is_heard(error: type[BaseException]) -> None:
+def test_a_failure_stops_all_workers_and_is_raised(error: type[BaseException]) -> None:
     begun = threading.active_count()
     done: list[int] = []
 
@@ -88,7 +94,7 @@ def test_a_failure_stops_all_workers_and_is_heard(error: type[BaseException]) ->
             raise error("stop")
 
     with pytest.raises(error):
-        run_workers(work, batches([(0, ids())], padding=0, tokens=64), workers=3, total=300)
+        run_workers(work, batches([(0, ids())], padding=0, limit=64), workers=3, total=300)
     assert len(done) < 20 and threading.active_count() == begun
 
 
@@ -101,7 +107,7 @@ def test_several_workers_give_the_same_vectors_and_leave_threads_alone(tiny_enco
                                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     encoder, texts = load_encoder(tiny_encoder), tiny_texts(40)[0]
     one = encode(encoder, texts)
-    monkeypatch.setattr(room, "crew", lambda cores, number: 3)
+    monkeypatch.setattr(inference, "worker_count", lambda cores, texts: 3)
     assert np.array_equal(encode(encoder, texts), one) and torch.get_num_threads() == 1
     assert np.array_equal(encode_tokens(encoder, encoder.tokens(texts)), one)
     assert encode(encoder, []).shape == (0, 32)
@@ -119,9 +125,9 @@ def test_bf16_is_close_to_fp32_and_checked(tiny_encoder: str) -> None:
     assert np.allclose(exact[:4][order], plain.detach().numpy(), atol=1e-5)
 
 
-def test_bf16_that_does_harm_is_refused_aloud(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "bf16_products", lambda device: True)
-    monkeypatch.setattr(room, "HARMLESS", 1.1)
+def test_harmful_bf16_is_not_used_and_gives_a_warning(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration, "bf16_products", lambda device: True)
+    monkeypatch.setattr(acceleration, "HARMLESS", 1.1)
     encoder, texts = load_encoder(tiny_encoder), tiny_texts(20)[0]
     with pytest.warns(UserWarning, match="fp32"):
         found = encode(encoder, texts)
@@ -142,7 +148,7 @@ def test_copies_follow_the_weights_and_fp32_shares_them(tiny_encoder: str) -> No
 
 def test_groups_of_a_training_step_change_nothing_but_rounding(tiny_encoder: str) -> None:
     encoder = load_encoder(tiny_encoder)
-    prepare(encoder, plan_named("laptop"))
+    freeze(encoder, plan_named("laptop"))
     source = TokenInputs(encoder, [tiny_texts(9)[0]])
     inputs = source(np.arange(27), np.zeros(27, dtype=int))
     together, grouped = encoder.eval()(*inputs), encoder.train()(*inputs)
@@ -150,18 +156,20 @@ def test_groups_of_a_training_step_change_nothing_but_rounding(tiny_encoder: str
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_states_above_frozen_layers_lead_to_the_same_vectors(tiny_encoder: str, tmp_path: Path, pooling: str) -> None:
+def test_cached_hidden_states_lead_to_the_same_vectors(tiny_encoder: str, tmp_path: Path, pooling: str,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     encoder: Encoder = load_encoder(tiny_encoder)
     encoder.pooling = pooling
-    prepare(encoder, plan_named("laptop", frozen_layers=1))
+    freeze(encoder, plan_named("laptop", frozen_layers=1))
+    monkeypatch.setattr("halflabel.encoders.cache.STATE_SHARD", 20)
     texts, rows = tiny_texts(12)[0], np.arange(36)
-    source = HiddenStateInputs(encoder, [texts], folder=tmp_path)
+    source = HiddenStateInputs(encoder, [texts], EncoderCache(tmp_path, encoder))
     states, mask = source(rows, np.zeros_like(rows))
-    assert states.shape[2] == 32 and [file.suffix for file in tmp_path.iterdir()] == [".npy"]
+    assert states.shape[2] == 32 and len(list((tmp_path / "states").rglob("*.arrow"))) == 2
     whole = encode(encoder, texts, dtype=torch.float32)
     assert np.allclose(encoder.eval()(states, mask).detach().numpy(), whole, atol=0.02)
     assert np.allclose(source.encoded(rows, encoder), whole, atol=0.03)
-    again = HiddenStateInputs(encoder, [texts], folder=tmp_path)
+    again = HiddenStateInputs(encoder, [texts], EncoderCache(tmp_path, encoder))
     assert torch.equal(again(rows, np.zeros_like(rows))[0], states)
     assert not any(p.requires_grad for p in encoder.layers[0].parameters())
     assert all(p.requires_grad for p in encoder.layers[1].parameters())
@@ -169,24 +177,25 @@ def test_states_above_frozen_layers_lead_to_the_same_vectors(tiny_encoder: str, 
 
 def test_frozen_layers_drop_the_same_tokens(tiny_encoder: str, tmp_path: Path) -> None:
     encoder = load_encoder(tiny_encoder)
-    prepare(encoder, plan_named("laptop", frozen_layers=1))
+    freeze(encoder, plan_named("laptop", frozen_layers=1))
     texts, rows, views = tiny_texts(4)[0], np.arange(12), np.zeros(12, dtype=int)
-    tokens, states = TokenInputs(encoder, [texts], drop=0.5), HiddenStateInputs(encoder, [texts], folder=tmp_path, drop=0.5)
+    tokens = TokenInputs(encoder, [texts], drop=0.5)
+    states = HiddenStateInputs(encoder, [texts], EncoderCache(tmp_path, encoder), drop=0.5)
     masks = [source(rows, views, np.random.default_rng(3))[1] for source in (tokens, states)]
     assert torch.equal(masks[0].sum(dim=1), masks[1].sum(dim=1)) and masks[0].sum() < tokens(rows, views)[1].sum()
 
 
-def test_layers_that_do_not_work_apart_are_refused(tiny_encoder: str, tmp_path: Path,
+def test_encoders_with_inseparable_layers_are_refused(tiny_encoder: str, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(tiny_encoder)
-    prepare(encoder, plan_named("laptop", frozen_layers=1))
-    monkeypatch.setattr(Encoder, "above", lambda self, states, mask: states)
-    with pytest.raises(BadInput, match="apart"):
-        HiddenStateInputs(encoder, [tiny_texts(4)[0]], folder=tmp_path)
+    freeze(encoder, plan_named("laptop", frozen_layers=1))
+    monkeypatch.setattr(Encoder, "trained_layers", lambda self, states, mask: states)
+    with pytest.raises(EncoderError, match="cannot be run without the lower ones"):
+        HiddenStateInputs(encoder, [tiny_texts(4)[0]], EncoderCache(tmp_path, encoder))
     assert not list(tmp_path.iterdir())
 
 
-def test_a_run_with_frozen_layers_leaves_them_as_they_were(tiny_encoder: str, tmp_path: Path) -> None:
+def test_training_leaves_frozen_layers_unchanged(tiny_encoder: str, tmp_path: Path) -> None:
     texts, labels = tiny_texts(5)
     settings = {"epochs": 1, "epoch_steps": 6, "warmup": 2, "frozen_layers": 1, "token_drop": 0.1}
     clf = TextClassifier("bdd-s", tiny_encoder, settings=settings).fit(texts, labels, tiny_texts(8, seed=1)[0])
@@ -199,16 +208,17 @@ def test_a_run_with_frozen_layers_leaves_them_as_they_were(tiny_encoder: str, tm
 
 
 def test_freezing_every_layer_is_refused(tiny_encoder: str) -> None:
-    with pytest.raises(BadInput, match="2 layers"):
-        prepare(load_encoder(tiny_encoder), plan_named("laptop", frozen_layers=2))
+    with pytest.raises(HalflabelError, match="2 layers"):
+        freeze(load_encoder(tiny_encoder), plan_named("laptop", frozen_layers=2))
 
 
 @pytest.mark.parametrize(("method", "plan", "words"), [
-    ("metaexpert", "laptop", "looks into the encoder"), ("vat", "laptop", "looks into the encoder"),
+    ("metaexpert", "laptop", "whole encoder"), ("vat", "laptop", "whole encoder"),
     ("vampire", "laptop", "bags of words"), ("bdd-s", "frozen", "the plan frozen")])
-def test_frozen_layers_that_cannot_be_are_refused(method: str, plan: str, words: str, tiny_encoder: str) -> None:
+def test_frozen_layers_are_refused_where_they_make_no_sense(method: str, plan: str, words: str,
+                                                            tiny_encoder: str) -> None:
     texts, labels = tiny_texts(3)
-    with pytest.raises(BadInput, match=f"frozen_layers=1 .*{words}"):
+    with pytest.raises(HalflabelError, match=f"frozen_layers=1 .*{words}"):
         TextClassifier(method, tiny_encoder, plan, settings={"frozen_layers": 1}).fit(texts, labels)
 
 
@@ -220,7 +230,7 @@ def test_copies_keep_the_depths(tiny_encoder: str) -> None:
     assert np.allclose(exact, encoder.eval()(*inputs).detach().numpy(), atol=1e-5)
 
 
-def test_bags_are_counted_alike_by_texts_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bags_of_words_are_the_same_by_texts_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halflabel.encoders.batching.WINDOW", 25)
     texts = [*tiny_texts(20)[0], ""]
     bag = BagOfWords.fit(texts, 50, tf_idf=True)
@@ -231,12 +241,12 @@ def test_bags_are_counted_alike_by_texts_and_by_rows(monkeypatch: pytest.MonkeyP
     assert seen[-1] == (61, 61) and seen == sorted(seen) and encode(bag, []).shape == (0, bag.width)
 
 
-def test_wide_vectors_are_few_at_a_time() -> None:
-    assert [at_once(width, 4096) for width in (1, 384, 2**14, 2**24, 2**26)] == [4096, 4096, 1024, 1, 1]
+def test_few_wide_vectors_are_in_memory_at_a_time() -> None:
+    assert [texts_at_once(width, 4096) for width in (1, 384, 2**14, 2**24, 2**26)] == [4096, 4096, 1024, 1, 1]
 
 
 def test_frozen_layers_of_a_pool_on_disk(tiny_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.encoders.layer_cache.WINDOW", 7)
+    monkeypatch.setattr("halflabel.encoders.cache.STATE_SHARD", 7)
     texts, labels = tiny_texts(5)
     (tmp_path / "pool.txt").write_text("\n".join(tiny_texts(8, seed=1)[0]))
     pool = open_pool([str(tmp_path / "pool.txt")])[0]
@@ -244,16 +254,16 @@ def test_frozen_layers_of_a_pool_on_disk(tiny_encoder: str, tmp_path: Path, monk
     stored, listed = (TextClassifier("bdd-s", tiny_encoder, settings=settings).fit(texts, labels, some)
                       for some in (pool.texts, list(pool.texts)))
     assert np.allclose(stored.predict_proba(texts), listed.predict_proba(texts), atol=1e-6)
-    assert {path.parent.name for path in (tmp_path / "cache" / "states").iterdir()} == {"states"}
+    assert len(list((tmp_path / "cache" / "states").rglob("*.arrow"))) == 3 + 4 + 6  # labelled, pool, both together
 
 
-def test_compile_without_a_compiler_says_so(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room.shutil, "which", lambda name: None)
-    with pytest.raises(BadInput, match="compiler"):
+def test_compile_without_a_compiler_is_refused(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration.shutil, "which", lambda name: None)
+    with pytest.raises(SettingError, match="compiler"):
         encode(load_encoder(tiny_encoder), ["goal"], backend="compile")
 
 
-def test_kept_vectors_do_not_depend_on_the_size_of_their_job(tiny_encoder: str) -> None:
+def test_consistent_vectors_do_not_depend_on_the_size_of_the_job(tiny_encoder: str) -> None:
     encoder = load_encoder(tiny_encoder)
-    many = encode(encoder, ["goal match win"] * (room.SMALL + 1), alike=True)
-    assert np.allclose(encode(encoder, ["goal match win"], alike=True)[0], many[0], atol=1e-3)
+    many = encode(encoder, ["goal match win"] * (inference.SMALL + 1), consistent=True)
+    assert np.allclose(encode(encoder, ["goal match win"], consistent=True)[0], many[0], atol=1e-3)

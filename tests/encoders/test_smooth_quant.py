@@ -1,4 +1,4 @@
-"""Smoothing leaves what the encoder says as it was, and leaves int8 less to get wrong."""
+"""Smoothing changes nothing in fp32, and reduces the error of int8."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from conftest import tiny_texts
 from halflabel.encoders.inputs import padded
 from halflabel.encoders.loading import load_encoder
-from halflabel.encoders.smooth_quant import LOUD, Smoothed, smooth
+from halflabel.encoders.smooth_quant import OUTLIERS, Smoothed, smooth
 
 
-def rounded(x: Tensor, weight: Tensor) -> Tensor:
+def quantised(x: Tensor, weight: Tensor) -> Tensor:
     """x W' in int8: one scale for all of x, one for each output of the weights."""
     low, high = x.min().clamp_max(0.0), x.max().clamp_min(0.0)
     step, scale = (high - low) / 255, weight.abs().amax(dim=1, keepdim=True) / 127
@@ -21,7 +21,7 @@ def rounded(x: Tensor, weight: Tensor) -> Tensor:
     return (((x / step).round() + zero).clamp(0, 255) - zero) * step @ ((weight / scale).round() * scale).T
 
 
-def loud_input(one_sided: bool) -> Tensor:
+def input_with_outliers(one_sided: bool) -> Tensor:
     """512 rows of 64 channels, of which three are far from the others."""
     x = torch.randn(512, 64, generator=torch.Generator().manual_seed(0))
     x = x.abs() if one_sided else x
@@ -30,38 +30,38 @@ def loud_input(one_sided: bool) -> Tensor:
     return x
 
 
-def judged(inputs: int, outputs: int, *, one_sided: bool) -> tuple[nn.Linear, Smoothed, Tensor]:
+def calibrated(inputs: int, outputs: int, *, one_sided: bool) -> tuple[nn.Linear, Smoothed, Tensor]:
     torch.manual_seed(1)
-    linear, x = nn.Linear(inputs, outputs), loud_input(one_sided)
+    linear, x = nn.Linear(inputs, outputs), input_with_outliers(one_sided)
     return linear, Smoothed(linear, x.amin(dim=0), x.amax(dim=0)), x
 
 
 @torch.no_grad()
-def test_a_layer_says_what_it_said() -> None:
+def test_a_smoothed_layer_has_the_same_output() -> None:
     for outputs, one_sided in ((32, True), (32, False), (96, True), (96, False)):
-        linear, even, x = judged(64, outputs, one_sided=one_sided)
-        torch.testing.assert_close(even(x), linear(x), rtol=1e-4, atol=1e-4)
-        assert (even.shift is None) == one_sided
-        assert len(even.loud) == (LOUD if outputs < 64 else 0)
+        linear, smoothed, x = calibrated(64, outputs, one_sided=one_sided)
+        torch.testing.assert_close(smoothed(x), linear(x), rtol=1e-4, atol=1e-4)
+        assert (smoothed.shift is None) == one_sided
+        assert len(smoothed.outliers) == (OUTLIERS if outputs < 64 else 0)
 
 
 @torch.no_grad()
-def test_int8_errs_less() -> None:
+def test_int8_has_a_smaller_error() -> None:
     for outputs in (32, 96):
-        linear, even, x = judged(64, outputs, one_sided=False)
-        z = x * even.inverse + even.shift
-        before = (rounded(x, linear.weight) - x @ linear.weight.T).square().mean()
-        after = (rounded(z, even.even.weight) - z @ even.even.weight.T).square().mean()
+        linear, smoothed, x = calibrated(64, outputs, one_sided=False)
+        z = x * smoothed.inverse + smoothed.shift
+        before = (quantised(x, linear.weight) - x @ linear.weight.T).square().mean()
+        after = (quantised(z, smoothed.linear.weight) - z @ smoothed.linear.weight.T).square().mean()
         assert after < before / 4
 
 
 @torch.no_grad()
-def test_an_encoder_says_what_it_said(tiny_encoder: str) -> None:
+def test_a_smoothed_encoder_has_the_same_output(tiny_encoder: str) -> None:
     exact = load_encoder(tiny_encoder).eval()
-    even = copy.deepcopy(exact)
+    smoothed = copy.deepcopy(exact)
     tokens = exact.tokens(tiny_texts(4)[0])
-    smooth(even, [padded(tokens[:6], exact), padded(tokens[6:], exact)])
+    smooth(smoothed, [padded(tokens[:6], exact), padded(tokens[6:], exact)])
     linears = [module for module in exact.modules() if isinstance(module, nn.Linear)]
-    assert sum(isinstance(module, Smoothed) for module in even.modules()) == len(linears) > 0
+    assert sum(isinstance(module, Smoothed) for module in smoothed.modules()) == len(linears) > 0
     inputs = padded(tokens, exact)
-    torch.testing.assert_close(even(*inputs), exact(*inputs), rtol=1e-4, atol=1e-4)
+    torch.testing.assert_close(smoothed(*inputs), exact(*inputs), rtol=1e-4, atol=1e-4)

@@ -78,7 +78,7 @@ def demo_folder(out: Path) -> Iterator[None]:
         others = [path for path in DEMO.foreign(out) if path.name != MODEL]
         for notice in about_foreign(out, [*others, *RUN.foreign(out / MODEL)]):
             console.note(notice)
-        with replacing(out, DEMO), replacing(out / MODEL, RUN, lasts=lambda: is_demo(out)):
+        with replacing(out, DEMO), replacing(out / MODEL, RUN, has_result=lambda: is_demo(out)):
             yield
 
 

@@ -59,7 +59,7 @@ def held_out_notices(training: Sequence[Path]) -> list[Notice]:
     return [Notice(f"{file} is the {file.stem} set of a split and is used for training, so it can no longer be used "
                    "for evaluation; name the training files one by one")
             for file in files if file.stem in ("dev", "test")
-            and any((file.parent / name).is_file() for name in (*SPLIT.lasting, *DEMO.lasting))]
+            and any((file.parent / name).is_file() for name in (*SPLIT.results, *DEMO.results))]
 
 
 def stored(rest: Corpus, pool: Sequence[Path], columns: ColumnNames) -> tuple[Corpus, list[Notice]]:

@@ -170,7 +170,7 @@ def stopping(out: Path, *, resume: bool) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
-        if resume or RUN.lasts(out):
+        if resume or RUN.has_result(out):
             console.hint(f"{stop or 'stopped'}; saved in {out}. Go on with:\n  {resume_command()}")
         else:
             console.hint("stopped before the first step; nothing was kept")

@@ -1,1 +1,1 @@
-"""Texts to vectors: loading, tokenising, batching and caching; the only room that knows transformers."""
+"""From texts to vectors: loading encoders, tokenising, batching, caching."""

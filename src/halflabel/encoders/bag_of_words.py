@@ -1,4 +1,4 @@
-"""Bags of words: an encoder without a network, whose vector has a place for each word."""
+"""Bags of words: an encoder without a network, whose vector has one entry per word of the vocabulary."""
 
 from __future__ import annotations
 
@@ -14,46 +14,47 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from halflabel.errors import BadInput
-from halflabel.integrity import AGAIN
+from halflabel.encoders.text_encoder import TextEncoder
+from halflabel.errors import ModelError
+from halflabel.integrity import COPY_OR_RETRAIN
 
 WORD = re.compile(r"\b[^\W\d_]{3,30}\b")  # VAMPIRE's words: 3 to 30 letters, no digits
-LIMIT = 2**31 - 1  # tokens of a text: all of them
 VOCABULARY_FILE = "vocabulary.json"
 
 
-class BagOfWords(nn.Module):
-    """Words to counts, (N, T) -> (N, V), each count times its word's idf where tf-idf is asked for."""
+class BagOfWords(TextEncoder):
+    """Word ids to counts, (N, T) -> (N, V), weighted by idf for tf-idf."""
 
-    padding, special, max_tokens = 0, frozenset[int](), LIMIT
+    padding, special = 0, frozenset[int]()
+    max_tokens = 2**31 - 1  # texts are never truncated
 
     def __init__(self, words: Sequence[str], idf: Tensor) -> None:
         super().__init__()
         self.words = list(words)
-        self.places = {word: i for i, word in enumerate(self.words)}
+        self.ids = {word: i for i, word in enumerate(self.words)}
         self.idf = nn.Parameter(idf, requires_grad=False)
 
     @classmethod
     def fit(cls, texts: Sequence[str], size: int, *, tf_idf: bool) -> BagOfWords:
-        """The `size` most frequent words of the texts, English stop words left out; never an empty vocabulary."""
+        """The vocabulary of the `size` most frequent words, without English stop words; never empty."""
         counts: Counter[str] = Counter()
-        holders: Counter[str] = Counter()
+        document_counts: Counter[str] = Counter()
         for text in texts:
-            found = words_of(text)
-            counts.update(found)
-            holders.update(set(found))
-        words = sorted(sorted(counts), key=lambda word: -counts[word])[:size] or ["?"]
-        # scikit-learn's smooth idf: as if one more text held every word
-        idf = [np.log((1 + len(texts)) / (1 + holders[word])) + 1 if tf_idf else 1.0 for word in words]
-        return cls(words, torch.tensor(idf, dtype=torch.float32))
+            words = words_of(text)
+            counts.update(words)
+            document_counts.update(set(words))
+        vocabulary = sorted(sorted(counts), key=lambda word: -counts[word])[:size] or ["?"]
+        # scikit-learn's smooth idf: as if one more text contained every word
+        idf = [np.log((1 + len(texts)) / (1 + document_counts[word])) + 1 if tf_idf else 1.0 for word in vocabulary]
+        return cls(vocabulary, torch.tensor(idf, dtype=torch.float32))
 
     @property
     def width(self) -> int:
         return len(self.words)
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        """Places of the known words of each text, in their order, repeats included."""
-        return [np.array([self.places[word] for word in words_of(text) if word in self.places], dtype=np.int32)
+        """Ids of the known words of each text, in order, with repetitions."""
+        return [np.array([self.ids[word] for word in words_of(text) if word in self.ids], dtype=np.int32)
                 for text in texts]
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
@@ -62,41 +63,43 @@ class BagOfWords(nn.Module):
         return counts.scatter_add_(1, ids, mask.float()) * self.idf
 
     def matrix(self, texts: Sequence[str]) -> Any:
-        """What `forward` gives, as a sparse (N, V) of float64."""
+        """The vectors as a sparse matrix (N, V) of float64."""
         from scipy import sparse
 
         tokens = self.tokens(texts)
         columns = np.concatenate([np.empty(0, dtype=np.int32), *tokens])
         starts = np.cumsum([0, *map(len, tokens)])
-        table = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(texts), self.width))
-        table.sum_duplicates()
-        return table.multiply(self.idf.double().numpy()[None, :]).tocsr()
+        counts = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(texts), self.width))
+        counts.sum_duplicates()
+        return counts.multiply(self.idf.double().numpy()[None, :]).tocsr()
+
+    def fingerprint(self) -> str:
+        content = self.tokenizer_fingerprint().encode() + self.idf.detach().cpu().numpy().tobytes()
+        return hashlib.blake2b(content, digest_size=16).hexdigest()
 
     def tokenizer_fingerprint(self) -> str:
-        """A hash of what decides a text's places: the vocabulary."""
         return hashlib.blake2b("\n".join(self.words).encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
-        """Writes the vocabulary; the idf stands with the model's other tensors."""
         (folder / VOCABULARY_FILE).write_text(json.dumps(self.words, ensure_ascii=False), encoding="utf-8")
 
 
 def restore_bag_of_words(folder: Path, weights: dict[str, Tensor]) -> BagOfWords:
-    """Rebuilds what `Bag.save` wrote, with the idf given by name."""
+    """Rebuilds an encoder that `BagOfWords.save` wrote, with the idf from the model's weights."""
     file = folder / VOCABULARY_FILE
     try:
         words = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
-        raise BadInput(f"{file} is not a whole vocabulary ({error}); {AGAIN}") from error
+        raise ModelError(f"{file} is not a complete vocabulary ({error}); {COPY_OR_RETRAIN}") from error
     idf = weights.get("idf", torch.empty(0))
-    known = {word for word in words if isinstance(word, str)} if isinstance(words, list) else set()
-    if not known or not len(known) == len(words) == idf.numel() or idf.dim() != 1:
-        raise BadInput(f"{file} does not have one word for each weight of the model; {AGAIN}")
+    distinct = {word for word in words if isinstance(word, str)} if isinstance(words, list) else set()
+    if not distinct or not len(distinct) == len(words) == idf.numel() or idf.dim() != 1:
+        raise ModelError(f"{file} does not have one word for each weight of the model; {COPY_OR_RETRAIN}")
     return BagOfWords(words, idf)
 
 
 def words_of(text: str) -> list[str]:
-    """Lower-case words, English stop words left out."""
+    """Lower-case words of a text without English stop words."""
     from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
     return [word for word in WORD.findall(text.lower()) if word not in ENGLISH_STOP_WORDS]

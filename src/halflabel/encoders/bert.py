@@ -1,6 +1,6 @@
-"""BERT for answering: what the class of that name in transformers says, without the seconds that its import takes.
+"""BERT for inference: the same numbers as the class of that name in transformers, without the seconds of its import.
 
-The names of the parts are those of the weights on disk. There is no dropout in here, and no other way to learn.
+Modules have the names of the weights on disk. There is no dropout, so this class is not for training.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ from halflabel.encoders.shapes import shapes_only
 
 SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
          "max_position_embeddings", "type_vocab_size", "layer_norm_eps")
-USUAL = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
-SHORT = 128  # tokens
+STANDARD = {"hidden_act": "gelu", "position_embedding_type": "absolute", "is_decoder": False}
+SHORT = 128  # tokens, up to which plain attention in bf16 is faster than the fused kernel
 
 Attend = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]  # queries, keys, values (N, heads, T, ...), a mask
 
 
 def is_bert(config: dict[str, Any]) -> bool:
-    """Whether a config.json describes what is built here; other architectures are left to transformers."""
-    usual = all(config.get(name, value) == value for name, value in USUAL.items())
-    return config.get("model_type") == "bert" and usual and all(name in config for name in SIZES)
+    """Whether a config.json describes this architecture; all others are left to transformers."""
+    standard = all(config.get(name, value) == value for name, value in STANDARD.items())
+    return config.get("model_type") == "bert" and standard and all(name in config for name in SIZES)
 
 
-class Config(SimpleNamespace):
+class BertConfig(SimpleNamespace):
     """The entries of a config.json."""
 
     def to_dict(self) -> dict[str, Any]:
@@ -42,14 +42,14 @@ class Config(SimpleNamespace):
 
 
 class HiddenStates(NamedTuple):
-    """States of the tokens, (N, T, H): the last, and on request those below and above each layer."""
+    """Hidden states of the tokens, (N, T, H): the last, and on request those of all layers from the embeddings up."""
 
     last_hidden_state: Tensor
     hidden_states: tuple[Tensor, ...]
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """softmax(q k' / sqrt(d) + mask) v, product by product, with the softmax in fp32: what an export can follow."""
+    """softmax(q k' / sqrt(d) + mask) v, step by step, with the softmax in fp32; ONNX export needs this form."""
     scores = (q @ k.transpose(2, 3)).float() * q.shape[-1] ** -0.5
     if mask is not None:
         scores = scores + torch.where(mask, torch.zeros(()), torch.finfo(torch.float32).min)
@@ -57,43 +57,43 @@ def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def fused(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-    """The same in one kernel, unless texts are short and in bf16: those it would take longer to lay out than to use."""
+    """The same in one fused kernel, except for short texts in bf16, for which the kernel is slower."""
     if q.dtype == torch.bfloat16 and q.shape[2] <= SHORT and q.device.type == "cpu":
         return plain(q, k, v, mask)
     return functional.scaled_dot_product_attention(q, k, v, attn_mask=mask, scale=q.shape[-1] ** -0.5)
 
 
 class SelfAttention(nn.Module):
-    """Each token takes from the others what it attends to, (N, T, H) -> (N, T, H)."""
+    """Multi-head self-attention, (N, T, H) -> (N, T, H)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.number = config.num_attention_heads
+        self.heads = config.num_attention_heads
         self.query, self.key, self.value = (nn.Linear(config.hidden_size, config.hidden_size) for _ in range(3))
 
     def forward(self, x: Tensor, mask: Tensor | None, attend: Attend) -> Tensor:
-        q, k, v = (part(x).unflatten(2, (self.number, -1)).transpose(1, 2) for part in
+        q, k, v = (linear(x).unflatten(2, (self.heads, -1)).transpose(1, 2) for linear in
                    (self.query, self.key, self.value))
         return attend(q, k, v, mask).transpose(1, 2).flatten(2)
 
 
 class ResidualNorm(nn.Module):
-    """A product that is added to what was there, and normalised."""
+    """A linear layer, a residual connection and layer normalisation."""
 
-    def __init__(self, width: int, config: Config) -> None:
+    def __init__(self, width: int, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(width, config.hidden_size)
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, x: Tensor, there: Tensor) -> Tensor:
-        y: Tensor = self.LayerNorm(self.dense(x) + there)
+    def forward(self, x: Tensor, residual: Tensor) -> Tensor:
+        y: Tensor = self.LayerNorm(self.dense(x) + residual)
         return y
 
 
 class FeedForward(nn.Module):
-    """The wide product and its activation."""
+    """The wide linear layer and its activation."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.dense = nn.Linear(config.hidden_size, config.intermediate_size)
         self.intermediate_act_fn = nn.GELU()
@@ -103,12 +103,13 @@ class FeedForward(nn.Module):
         return y
 
 
-class Layer(nn.Module):
-    """Attention, then each token by itself, (N, T, H) -> (N, T, H)."""
+class BertLayer(nn.Module):
+    """Attention, then a feed-forward network on each token, (N, T, H) -> (N, T, H)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
-        self.attention = nn.ModuleDict({"self": SelfAttention(config), "output": ResidualNorm(config.hidden_size, config)})
+        self.attention = nn.ModuleDict({
+            "self": SelfAttention(config), "output": ResidualNorm(config.hidden_size, config)})
         self.intermediate, self.output = FeedForward(config), ResidualNorm(config.intermediate_size, config)
 
     def forward(self, x: Tensor, mask: Tensor | None, attend: Attend) -> Tensor:
@@ -118,9 +119,9 @@ class Layer(nn.Module):
 
 
 class Embeddings(nn.Module):
-    """Words, the only kind of sentence, and places, (N, T) -> (N, T, H)."""
+    """Word, position and (constant) token type embeddings, (N, T) -> (N, T, H)."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.word_embeddings = nn.Embedding(config.vocab_size, config.hidden_size)
         self.position_embeddings = nn.Embedding(config.max_position_embeddings, config.hidden_size)
@@ -128,26 +129,27 @@ class Embeddings(nn.Module):
         self.LayerNorm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
     def forward(self, ids: Tensor) -> Tensor:
-        places = torch.arange(ids.shape[1], device=ids.device)
+        positions = torch.arange(ids.shape[1], device=ids.device)
         x = self.word_embeddings(ids) + self.token_type_embeddings(torch.zeros_like(ids))
-        y: Tensor = self.LayerNorm(x + self.position_embeddings(places))
+        y: Tensor = self.LayerNorm(x + self.position_embeddings(positions))
         return y
 
 
 class Bert(nn.Module):
-    """Token ids and mask (N, T) to states (N, T, H), called as a model of transformers is."""
+    """Token ids and mask (N, T) to hidden states (N, T, H), with the interface of a transformers model."""
 
     _supports_sdpa = True
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: BertConfig) -> None:
         super().__init__()
         self.config = config
         self.embeddings = Embeddings(config)
-        self.encoder = nn.ModuleDict({"layer": nn.ModuleList(Layer(config) for _ in range(config.num_hidden_layers))})
+        self.encoder = nn.ModuleDict({
+            "layer": nn.ModuleList(BertLayer(config) for _ in range(config.num_hidden_layers))})
         self.attend: Attend = plain
 
     def set_attn_implementation(self, name: str) -> None:
-        """`sdpa` is the fused kernel, anything else the plain products."""
+        """`sdpa` is the fused kernel, anything else plain attention."""
         self.attend = fused if name == "sdpa" else plain
 
     @property
@@ -156,18 +158,18 @@ class Bert(nn.Module):
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, output_hidden_states: bool = False) -> HiddenStates:
         x = self.embeddings(input_ids)
-        # where nothing is padded there is nothing to mask; a graph that is being made cannot look
+        # without padding there is nothing to mask; a graph that is being traced cannot depend on values
         full = not torch.compiler.is_compiling() and bool(attention_mask.all())
         mask = None if full else attention_mask.bool()[:, None, None, :]
-        below, layers = [x], cast(nn.ModuleList, self.encoder["layer"])
+        states, layers = [x], cast(nn.ModuleList, self.encoder["layer"])
         for layer in layers:
             x = layer(x, mask, self.attend)
             if output_hidden_states:
-                below.append(x)
-        return HiddenStates(x, tuple(below))
+                states.append(x)
+        return HiddenStates(x, tuple(states))
 
 
 def empty_bert(config: dict[str, Any]) -> Bert:
-    """A BERT whose weights are still to be given, so that none are drawn."""
+    """A BERT without weights, to which weights are assigned later."""
     with shapes_only():
-        return Bert(Config(**config))
+        return Bert(BertConfig(**config))

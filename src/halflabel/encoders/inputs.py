@@ -1,90 +1,93 @@
-"""Batches of network inputs: which rows a step sees, and their token ids or precomputed vectors."""
+"""Network inputs of a step: which rows it trains on, and their token ids, cached vectors or cached hidden states."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.data.columns import ArrowColumn
-from halflabel.data.sequences import Concat, LazySequence, Subset, map_parts
-from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.data.sequences import Concat, Subset
 from halflabel.encoders.batching import pad, padded_width
-from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.cache import EncoderCache, TokenIds
+from halflabel.encoders.encoder import half_precision
 from halflabel.encoders.inference import encode_tokens
-from halflabel.encoders.shards import TokenIds, gather_rows, ragged, shards
+from halflabel.encoders.text_encoder import TextEncoder
+from halflabel.errors import EncoderError
 from halflabel.randomness import generator, shuffled
 
-POOL = 50  # batches whose texts are sorted by length together
-STRETCH = 1024  # batches that are held; for those after them their pass is drawn again
+SORTED_BATCHES = 50  # whose texts are sorted by length together
+STRETCH = 1024  # batches in memory; those of the next stretch are sampled when they are needed
+STATE_BATCH = 32  # texts whose hidden states pass through the trained layers together
 Rng = np.random.Generator | None
 
 
 class BatchSampler:
-    """Shuffled passes over rows 0..N-1 in batches of similar length; `rows(step)` needs no history."""
+    """Shuffled passes over rows 0..N-1 in batches of similar length; `rows(step)` does not depend on earlier calls."""
 
     def __init__(self, lengths: np.ndarray, size: int, *, seed: int, stream: int) -> None:
         self.lengths, self.seed, self.stream = lengths, seed, stream
         self.size = min(size, len(lengths))
         self.per_pass = len(lengths) // self.size if self.size else 0
-        self._drawn, self._rows = (-1, -1), np.empty((0, 0), np.int32)
+        self._sampled, self._rows = (-1, -1), np.empty((0, 0), np.int32)
 
     def rows(self, step: int) -> np.ndarray:
-        """Rows of one step, (size,); none when there is nothing to draw from."""
+        """Rows of one step, (size,); empty if there are no texts."""
         if not self.size:
             return np.empty(0, dtype=np.int64)
-        number, place = divmod(step, self.per_pass)
-        stretch, at = divmod(place, STRETCH)
-        if (number, stretch) != self._drawn:
-            self._drawn, self._rows = (number, stretch), self._draw(number, stretch)
-        return self._rows[at].astype(np.int64)
+        number, batch = divmod(step, self.per_pass)
+        stretch, position = divmod(batch, STRETCH)
+        if (number, stretch) != self._sampled:
+            self._sampled, self._rows = (number, stretch), self._sample(number, stretch)
+        return self._rows[position].astype(np.int64)
 
-    def _draw(self, number: int, stretch: int) -> np.ndarray:
+    def _sample(self, number: int, stretch: int) -> np.ndarray:
         """The batches of a stretch of a pass, (STRETCH or fewer, size)."""
         rng = generator(self.seed, self.stream, number)
         rows = shuffled(rng, len(self.lengths))[: self.per_pass * self.size]
-        for i in range(0, len(rows), POOL * self.size):
-            chunk = rows[i : i + POOL * self.size]
+        for i in range(0, len(rows), SORTED_BATCHES * self.size):
+            chunk = rows[i : i + SORTED_BATCHES * self.size]
             chunk[:] = chunk[np.argsort(self.lengths[chunk], kind="stable")]
-        places = shuffled(rng, self.per_pass)[stretch * STRETCH : (stretch + 1) * STRETCH]
-        return rows.reshape(-1, self.size)[places]
+        order = shuffled(rng, self.per_pass)[stretch * STRETCH : (stretch + 1) * STRETCH]
+        return rows.reshape(-1, self.size)[order]
 
 
 class Inputs(Protocol):
-    """Serves network inputs for rows of a corpus, in one of its views (0: the text itself)."""
+    """Network inputs for rows of a corpus, in one of its views (0: the text itself)."""
 
-    lengths: np.ndarray
-    width: int  # of the vectors that `encoded` gives
+    lengths: np.ndarray  # (N,) tokens
+    width: int  # of the vectors that `encoded` returns
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Rng = None) -> tuple[Tensor, ...]:
         """Inputs for the network; with a generator, training noise is added."""
         ...
 
     def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
-        """Vectors of rows as they are, without noise, (N, H)."""
+        """Vectors of rows without noise, (N, H)."""
         ...
 
 
 class TokenInputs:
-    """Padded token ids and mask, (N, T) each; in training a share of the tokens is dropped."""
+    """Padded token ids and mask, (N, T) each; in training a share of the tokens is dropped.
 
-    def __init__(self, encoder: Encoder | BagOfWords, views: Sequence[Sequence[str]], *, drop: float = 0.0,
-                 folder: Path | None = None) -> None:
-        self.tokens = [cached_token_ids(encoder, texts, folder) for texts in views]
+    Only pools on disk need a cache.
+    """
+
+    def __init__(self, encoder: TextEncoder, views: Sequence[Sequence[str]], *, drop: float = 0.0,
+                 cache: EncoderCache | None = None) -> None:
+        self.tokens = [encoder.tokens(texts) if cache is None else cache.token_ids(texts) for texts in views]
         self.lengths = lengths(self.tokens[0])
         self.encoder, self.drop, self.width = encoder, drop, encoder.width
         self.special = np.array(sorted(encoder.special), dtype=np.int32)
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Rng = None) -> tuple[Tensor, ...]:
         ids = [self.tokens[view][row] for row, view in zip(rows, views, strict=True)]
-        return padded([one[self.kept(one, rng)] for one in ids], self.encoder)
+        return padded([text[self.kept(text, rng)] for text in ids], self.encoder)
 
     def kept(self, ids: np.ndarray, rng: Rng) -> np.ndarray:
-        """Which tokens of a text stay, (T,); special ones always do."""
+        """Which tokens of a text are not dropped, (T,); special tokens never are."""
         if rng is None or not self.drop:
             return np.ones(len(ids), dtype=bool)
         return (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
@@ -95,7 +98,7 @@ class TokenInputs:
 
 
 class VectorInputs:
-    """Rows of vectors that were computed once: V views of N rows of width H, in memory or where they lie on disk.
+    """Precomputed vectors, N rows of width H for each view, in memory or on disk.
 
     In training a share of their entries is dropped.
     """
@@ -107,46 +110,65 @@ class VectorInputs:
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Rng = None) -> tuple[Tensor, ...]:
         rows, views = np.asarray(rows), np.asarray(views)
-        found = np.empty((len(rows), self.width), dtype=np.float32)
+        vectors = np.empty((len(rows), self.width), dtype=np.float32)
         for view in np.unique(views):
-            found[views == view] = gather_rows(self.views[view], rows[views == view])
+            vectors[views == view] = gather_rows(self.views[view], rows[views == view])
         if rng is not None and self.drop:
-            found *= (rng.random(found.shape, dtype=np.float32) >= self.drop) / np.float32(1 - self.drop)
-        return (torch.from_numpy(found),)
+            vectors *= (rng.random(vectors.shape, dtype=np.float32) >= self.drop) / np.float32(1 - self.drop)
+        return (torch.from_numpy(vectors),)
 
     def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
         """The vectors themselves, (N, H)."""
         return gather_rows(self.views[0], rows)
 
 
-class LazyTokens(LazySequence[np.ndarray]):
-    """Token ids that are made anew at each look: of views that nobody keeps."""
+class HiddenStateInputs(TokenInputs):
+    """Padded hidden states (N, T, H) above the frozen layers, and their mask, from the cache on disk.
 
-    def __init__(self, encoder: Encoder | BagOfWords, texts: Sequence[str]) -> None:
-        self.encoder, self.texts = encoder, texts
+    In training a share of the tokens is dropped.
+    """
 
-    def __len__(self) -> int:
-        return len(self.texts)
+    def __init__(self, encoder: TextEncoder, views: Sequence[Sequence[str]], cache: EncoderCache, *,
+                 drop: float = 0.0) -> None:
+        super().__init__(encoder, views, drop=drop, cache=cache)
+        check_separable(encoder, self.tokens[0][:4])
+        self.states = [cache.frozen_states(tokens) for tokens in self.tokens]
 
-    def row(self, i: int) -> np.ndarray:
-        return self.encoder.tokens([self.texts[i]])[0]
+    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Rng = None) -> tuple[Tensor, ...]:
+        texts = [self.states[view][row][self.kept(self.tokens[view][row], rng)]
+                 for row, view in zip(rows, views, strict=True)]
+        width = padded_width(max([1, *map(len, texts)]), self.encoder.max_tokens)
+        table = torch.zeros((len(texts), width, self.encoder.width))
+        mask = torch.zeros((len(texts), width), dtype=torch.int64)
+        for i, states in enumerate(texts):
+            table[i, : len(states)] = torch.from_numpy(states)
+            mask[i, : len(states)] = 1
+        return table, mask
+
+    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
+        """Vectors of rows through the trained layers, (N, H)."""
+        vectors = np.empty((len(rows), encoder.width), dtype=np.float32)
+        order = np.argsort(-self.lengths[rows], kind="stable")
+        device = next(encoder.parameters()).device
+        for start in range(0, len(order), STATE_BATCH):
+            batch = order[start : start + STATE_BATCH]
+            inputs = (x.to(device) for x in self(rows[batch], np.zeros_like(batch)))
+            with torch.inference_mode(), half_precision(device):
+                vectors[batch] = encoder(*inputs).float().cpu().numpy()
+        return vectors
 
 
-def cached_token_ids(encoder: Encoder | BagOfWords, texts: Sequence[str], folder: Path | None) -> Sequence[np.ndarray]:
-    """Token ids of each text: in memory for texts in memory, in a folder for stored texts, else made when looked at."""
-    if not isinstance(texts, LazySequence):
-        return encoder.tokens(texts)
-    assert folder is not None, "stored texts have a folder for their tokens"
-
-    def found(part: Sequence[str]) -> Sequence[np.ndarray]:
-        if not isinstance(part, LazySequence):
-            return encoder.tokens(part)
-        if not isinstance(part, ArrowColumn):
-            return LazyTokens(encoder, part)
-        place = folder / encoder.tokenizer_fingerprint() / part.key
-        return TokenIds(shards(place, part, lambda some: ragged(encoder.tokens(some))))
-
-    return map_parts(texts, found)
+@torch.inference_mode()
+def check_separable(encoder: TextEncoder, tokens: Sequence[np.ndarray]) -> None:
+    """Refuses an encoder whose layers need more than hidden states and a mask, such as relative position biases."""
+    training, device = encoder.training, next(encoder.parameters()).device
+    encoder.eval()
+    ids, mask = (x.to(device) for x in padded(tokens, encoder))
+    same = torch.allclose(encoder(encoder.frozen_states(ids, mask), mask), encoder(ids, mask), atol=1e-3)
+    encoder.train(training)
+    if not same:
+        raise EncoderError("The upper layers of this encoder cannot be run without the lower ones; set frozen_layers=0 "
+                           "or use another encoder.")
 
 
 def lengths(ids: Sequence[np.ndarray]) -> np.ndarray:
@@ -157,11 +179,18 @@ def lengths(ids: Sequence[np.ndarray]) -> np.ndarray:
         return lengths(ids.base)[ids.rows]
     if isinstance(ids, Concat):
         return np.concatenate([lengths(part) for part in ids.parts])
-    return np.array([len(one) for one in ids], dtype=np.int32)
+    return np.array([len(text) for text in ids], dtype=np.int32)
 
 
-def padded(ids: Sequence[np.ndarray], encoder: Encoder | BagOfWords) -> tuple[Tensor, Tensor]:
-    """Token ids and mask as rectangles, (N, T) each."""
+def padded(ids: Sequence[np.ndarray], encoder: TextEncoder) -> tuple[Tensor, Tensor]:
+    """Token ids and mask as tensors, (N, T) each."""
     width = padded_width(max([1, *map(len, ids)]), encoder.max_tokens)
     table, mask = pad(ids, width, encoder.padding)
     return torch.from_numpy(table), torch.from_numpy(mask)
+
+
+def gather_rows(rows: Sequence[np.ndarray], indices: Any) -> np.ndarray:
+    """Some rows as one array, (M, H)."""
+    if isinstance(rows, np.ndarray):
+        return rows[np.asarray(indices)]
+    return np.stack([rows[int(i)] for i in indices])

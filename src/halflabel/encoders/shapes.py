@@ -1,4 +1,4 @@
-"""Modules that have shapes but neither memory nor numbers, until they are given their weights."""
+"""Modules on the meta device: shapes without memory, until weights are assigned; and checks of such weights."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError, ModelError
 
 
 class SkipInit(TorchFunctionMode):
-    """Draws no random numbers: to do so without memory takes torch a second of imports."""
+    """Skips random initialisation, for which torch would import a second's worth of modules on the meta device."""
 
     def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -25,22 +25,22 @@ class SkipInit(TorchFunctionMode):
 
 @contextmanager
 def shapes_only() -> Iterator[None]:
-    """Within it modules take no memory, however large a configuration says they are."""
+    """Builds modules without memory and without initial values, however large their configuration says they are."""
     with SkipInit(), torch.device("meta"):
         yield
 
 
 def fits(module: nn.Module, weights: Mapping[str, Tensor]) -> bool:
-    """Whether weights have the names, shapes and types of a module's."""
+    """Whether weights have the names, shapes and types of those of a module."""
     def kinds(state: Mapping[str, Tensor]) -> dict[str, tuple[Any, ...]]:
         return {name: (tensor.shape, tensor.dtype) for name, tensor in state.items()}
 
     return kinds(module.state_dict()) == kinds(weights)
 
 
-def check_finite(weights: Mapping[str, Tensor], file: object) -> None:
-    """Refuses weights of which some are not numbers."""
+def check_finite(weights: Mapping[str, Tensor], source: object, error: type[HalflabelError] = ModelError) -> None:
+    """Refuses weights that contain NaN or infinity."""
     for name, tensor in weights.items():
         # the extremes take one pass and no memory; they are NaN if any entry is
         if tensor.is_floating_point() and tensor.numel() and not torch.stack(tensor.aminmax()).isfinite().all():
-            raise BadInput(f"{file} has weights that are not finite numbers ({name}); copy or train the model again.")
+            raise error(f"{source} has weights that are not finite numbers ({name}); copy or train the model again.")

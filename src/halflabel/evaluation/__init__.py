@@ -1,1 +1,1 @@
-"""Metrics, and the rules that turn scores into labels. No torch."""
+"""Metrics, and the decision rules of multi-label models. No torch."""

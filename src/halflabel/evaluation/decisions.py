@@ -1,52 +1,55 @@
-"""Which labels a text gets: from scores to probabilities of each label by itself, and from these to yes or no.
+"""Decisions of multi-label models: from scores to calibrated probabilities, and from these to labels. No torch.
 
-Nothing here is ever fitted on test texts: frequencies come from labelled texts, scores from the pool or from dev texts.
-Shape legend: N texts, K labels.
+A decision rule turns probabilities (N, K) into yes or no. To add one, write a function from `FitData` to a
+`DecisionRule` and add it to `POOL_RULES`, if it needs no labels of the texts that it is fitted on, or to `DEV_RULES`,
+if `halflabel tune` has to fit it on a dev set. The README's table of decisions describes them to users.
+
+Nothing here is ever fitted on test texts: frequencies come from labelled texts, scores from the pool or the dev set.
+Shapes: N texts, K labels.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halflabel.errors import BadInput
+from halflabel.errors import ModelError, SettingError
 
 Array = NDArray[np.floating]
 Matrix = NDArray[np.bool_]
 
-HALF = 0.5
-TRIED = 4096  # texts whose scores an offset is fitted to, at most
-ROUNDS = 60  # halvings of the interval in which an offset is looked for
+CALIBRATION_TEXTS = 4096  # whose scores an offset is fitted to, at most
+BISECTIONS = 60  # of the interval in which an offset is searched
 
 
 @dataclass(frozen=True, eq=False)
 class Calibration:
     """p = sigmoid(slope (evidence - offset)), (N, K).
 
-    Where scores are log-odds they are the evidence, and p is their sigmoid. Angular scores compete in one softmax:
-    their evidence is its logarithm, and the offset of a label makes its mean probability its labelled frequency.
+    Scores that are log-odds are the evidence themselves. Angular scores share one softmax: their evidence is its
+    logarithm, and the offset of a label makes its mean probability equal to its labelled frequency.
     """
 
     logits: bool
     slope: float
-    offset: Array  # (K,); infinite for a label that no labelled text has
+    offset: Array  # (K,); infinite for a label without labelled texts
 
     @classmethod
     def fit(cls, scores: Array, prior: Array, *, logits: bool, slope: float) -> Calibration:
-        """For scores (N, K) of texts whose labels nobody needs to know, and labelled frequencies (K,)."""
+        """For scores (N, K) of texts, whose labels are not needed, and labelled frequencies (K,)."""
         if logits:
             return cls(True, 1.0, np.zeros(len(prior)))
-        picked = np.linspace(0, len(scores) - 1, min(len(scores), TRIED)).astype(np.int64)
-        e = slope * evidence(scores[picked], logits=False)
+        rows = np.linspace(0, len(scores) - 1, min(len(scores), CALIBRATION_TEXTS)).astype(np.int64)
+        e = slope * evidence(scores[rows], logits=False)
         low, high = e.min(axis=0) - 40.0, e.max(axis=0) + 40.0
-        for _ in range(ROUNDS):
+        for _ in range(BISECTIONS):
             middle = (low + high) / 2
-            too_many = sigmoid(e - middle).mean(axis=0) > prior
-            low, high = np.where(too_many, middle, low), np.where(too_many, high, middle)
+            too_high = sigmoid(e - middle).mean(axis=0) > prior
+            low, high = np.where(too_high, middle, low), np.where(too_high, high, middle)
         return cls(False, slope, np.where(prior > 0, (low + high) / 2 / slope, np.inf))
 
     def __call__(self, scores: Array) -> Array:
@@ -54,10 +57,11 @@ class Calibration:
 
 
 def evidence(scores: Array, *, logits: bool) -> Array:
-    """What the probability of a label rises with, (N, K): its log-odds, or the log of its part in the softmax."""
+    """What the probability of a label increases with, (N, K): its log-odds, or its log-softmax."""
     e = scores.astype(np.float64)
     if logits:
         return e
+    # by hand, as the sigmoid below: importing scipy would be most of the start-up time of an exported model
     e = e - e.max(axis=1, keepdims=True)
     return np.asarray(e - np.log(np.exp(e).sum(axis=1, keepdims=True)))
 
@@ -75,10 +79,10 @@ class DecisionRule:
     name: str
     thresholds: Array | None = None
     k: int = 0
-    fitted_on: str = ""  # what the numbers were taken from
+    fitted_on: str = ""  # which texts
 
     def __call__(self, p: Array) -> Matrix:
-        """Whether each text has each label, (N, K) from probabilities (N, K); ties in top-k go to the first label."""
+        """Whether each text has each label, (N, K) from probabilities (N, K); in top-k the first label wins a tie."""
         if self.thresholds is not None:
             return np.asarray(p >= self.thresholds)
         chosen = np.zeros(p.shape, dtype=bool)
@@ -86,46 +90,62 @@ class DecisionRule:
         return chosen
 
     def to_json(self) -> dict[str, Any]:
-        cuts = None if self.thresholds is None else [None if np.isinf(t) else float(t) for t in self.thresholds]
-        return {"thresholds": cuts, "k": self.k, "fitted_on": self.fitted_on}
+        thresholds = None if self.thresholds is None else _to_json(self.thresholds)
+        return {"thresholds": thresholds, "k": self.k, "fitted_on": self.fitted_on}
 
     @classmethod
     def from_json(cls, name: str, fields: dict[str, Any]) -> DecisionRule:
-        cuts = fields["thresholds"]
-        return cls(name, None if cuts is None else _finite(cuts), int(fields["k"]), str(fields["fitted_on"]))
+        thresholds = fields["thresholds"]
+        return cls(name, None if thresholds is None else _from_json(thresholds), int(fields["k"]),
+                   str(fields["fitted_on"]))
 
 
-def fixed(labels: int, threshold: float = HALF) -> DecisionRule:
-    """The same threshold for all labels, fitted to nothing."""
-    return DecisionRule("fixed", np.full(labels, threshold), fitted_on="nothing")
+class FitData(NamedTuple):
+    """What a rule is fitted on."""
+
+    p: Array  # (N, K) probabilities of texts
+    prior: Array  # (K,) labelled frequencies
+    source: str  # what the texts are, such as "500 unlabelled texts"
+    truth: Matrix | None = None  # (N, K) labels of the texts, if they are a dev set
 
 
-def top_k(cardinality: float, source: str) -> DecisionRule:
-    """As many labels for every text as labelled texts have on average, at least one."""
-    return DecisionRule("top-k", k=max(1, round(cardinality)), fitted_on=source)
-
-
-def prior_quantile(p: Array, prior: Array, source: str) -> DecisionRule:
-    """Thresholds under which texts with probabilities p (N, K) get each label as often as labelled texts have it."""
+def prior_quantile(data: FitData) -> DecisionRule:
+    """Thresholds by which the texts get each label as often as labelled texts have it."""
+    p, prior = data.p, data.prior
     counts = np.floor(prior * len(p) + 0.5).astype(np.int64)
     falling = -np.sort(-p, axis=0)
-    cuts = falling[np.maximum(counts - 1, 0), np.arange(p.shape[1])]
-    above = np.where(prior > 0, np.nextafter(falling[0], np.inf), np.inf)  # a rare label asks for more than was seen
-    return DecisionRule("prior-quantile", np.where(counts > 0, cuts, above), fitted_on=source)
+    reached = falling[np.maximum(counts - 1, 0), np.arange(p.shape[1])]
+    above = np.where(prior > 0, np.nextafter(falling[0], np.inf), np.inf)  # a rare label needs more than any text had
+    return DecisionRule("prior-quantile", np.where(counts > 0, reached, above), fitted_on=data.source)
 
 
-def dev_global(p: Array, truth: Matrix, source: str) -> DecisionRule:
-    """The one threshold that gives dev texts the best micro F1."""
-    cut = best_threshold(p.ravel(), truth.ravel())
-    return DecisionRule("dev-global", np.full(p.shape[1], cut if cut < np.inf else HALF), fitted_on=source)
+def fixed(data: FitData) -> DecisionRule:
+    """A threshold of one half for all labels."""
+    return DecisionRule("fixed", np.full(len(data.prior), 0.5), fitted_on="nothing")
 
 
-def dev_per_label(p: Array, truth: Matrix, source: str) -> DecisionRule:
-    """The threshold of each label that gives dev texts its best F1; one without dev texts takes the global one."""
-    shared = dev_global(p, truth, source).thresholds
+def top_k(data: FitData) -> DecisionRule:
+    """As many labels for every text as labelled texts, or those of the dev set, have on average; at least one."""
+    if data.truth is None:
+        return DecisionRule("top-k", k=max(1, round(float(data.prior.sum()))), fitted_on="labelled texts")
+    return DecisionRule("top-k", k=max(1, round(float(data.truth.sum(axis=1).mean()))), fitted_on=data.source)
+
+
+def dev_global(data: FitData) -> DecisionRule:
+    """One threshold for all labels, with the best micro F1 on the dev set."""
+    assert data.truth is not None
+    threshold = best_threshold(data.p.ravel(), data.truth.ravel())
+    return DecisionRule("dev-global", np.full(data.p.shape[1], threshold if threshold < np.inf else 0.5),
+                        fitted_on=data.source)
+
+
+def dev_per_label(data: FitData) -> DecisionRule:
+    """A threshold for each label with its best F1 on the dev set; a label without dev texts gets the global one."""
+    assert data.truth is not None
+    shared = dev_global(data).thresholds
     assert shared is not None
-    cuts = np.array([best_threshold(p[:, k], truth[:, k]) for k in range(p.shape[1])])
-    return DecisionRule("dev-per-label", np.where(np.isfinite(cuts), cuts, shared), fitted_on=source)
+    thresholds = np.array([best_threshold(p, truth) for p, truth in zip(data.p.T, data.truth.T, strict=True)])
+    return DecisionRule("dev-per-label", np.where(np.isfinite(thresholds), thresholds, shared), fitted_on=data.source)
 
 
 def best_threshold(p: Array, truth: Matrix) -> float:
@@ -133,20 +153,22 @@ def best_threshold(p: Array, truth: Matrix) -> float:
     if not truth.any():
         return np.inf
     order = np.argsort(-p, kind="stable")
-    falling, right = p[order], np.cumsum(truth[order])
-    f1 = 2.0 * right / (np.arange(1, len(p) + 1) + truth.sum())
-    last = np.append(falling[1:] != falling[:-1], True)  # a cut cannot part equals
+    falling, correct = p[order], np.cumsum(truth[order])
+    f1 = 2.0 * correct / (np.arange(1, len(p) + 1) + truth.sum())
+    last = np.append(falling[1:] != falling[:-1], True)  # a threshold cannot separate equal values
     best = int(np.argmax(np.where(last, f1, -1.0)))
     return float(falling[best] if best + 1 == len(p) else (falling[best] + falling[best + 1]) / 2)
 
 
-DEV_RULES: dict[str, Callable[[Array, Matrix, str], DecisionRule]] = {"dev-global": dev_global, "dev-per-label": dev_per_label}
-RULES = ("prior-quantile", "fixed", "top-k", *DEV_RULES)
+POOL_RULES: dict[str, Callable[[FitData], DecisionRule]] = {
+    "prior-quantile": prior_quantile, "fixed": fixed, "top-k": top_k}
+DEV_RULES: dict[str, Callable[[FitData], DecisionRule]] = {"dev-global": dev_global, "dev-per-label": dev_per_label}
+RULES = POOL_RULES | DEV_RULES
 
 
 @dataclass(frozen=True, eq=False)
 class Decision:
-    """The rules that a model knows, and the one it uses."""
+    """The fitted rules of a model, and the one in use."""
 
     calibration: Calibration
     prior: Array  # (K,) labelled frequencies
@@ -155,83 +177,74 @@ class Decision:
 
     @classmethod
     def fit(cls, scores: Array, prior: Array, *, source: str, logits: bool, slope: float, chosen: str) -> Decision:
-        """From scores (N, K) of the pool (or of what there is instead, named by `source`)."""
+        """From scores (N, K) of the pool, or of other texts, described by `source`."""
         calibration = Calibration.fit(scores, prior, logits=logits, slope=slope)
-        rules = (prior_quantile(calibration(scores), prior, source), fixed(len(prior)),
-                 top_k(float(prior.sum()), "labelled texts"))
-        return cls(calibration, prior, {rule.name: rule for rule in rules}, chosen)
+        data = FitData(calibration(scores), prior, source)
+        return cls(calibration, prior, {name: fit(data) for name, fit in POOL_RULES.items()}, chosen)
 
     def probabilities(self, scores: Array) -> Array:
-        """(N, K), each label by itself."""
+        """Probabilities of each label on its own, (N, K)."""
         return self.calibration(scores)
 
     def __call__(self, scores: Array, name: str | None = None) -> Matrix:
-        """Whether each text has each label, (N, K), by the rule of that name or by the chosen one."""
+        """Whether each text has each label, (N, K), by the named rule or the one in use."""
         return self.rule(name)(self.calibration(scores))
 
     def rule(self, name: str | None = None) -> DecisionRule:
-        """The rule of that name, or the chosen one."""
+        """The named rule, or the one in use."""
         name = name or self.chosen
         if name not in self.rules:
-            raise BadInput(f"The decision '{name}' is not known to this model, which has {', '.join(self.rules)}"
-                           + ("; fit it with `halflabel tune DIR --dev FILE`." if name in DEV_RULES else "."))
+            raise SettingError(f"This model has no decision '{name}', only {', '.join(self.rules)}; " + (
+                "fit it with `halflabel tune DIR --dev FILE`." if name in DEV_RULES else "choose one of these."))
         return self.rules[name]
 
     def tuned(self, name: str, scores: Array, truth: Matrix, source: str) -> Decision:
-        """The same with a rule fitted on dev texts, scores (N, K) and truth (N, K), and chosen."""
-        p = self.calibration(scores)
-        if name in DEV_RULES:
-            rule = DEV_RULES[name](p, truth, source)
-        elif name == "prior-quantile":
-            rule = prior_quantile(p, self.prior, source)
-        elif name == "top-k":
-            rule = top_k(float(truth.sum(axis=1).mean()), source)
-        else:
-            rule = self.rule(name) if name == "fixed" else _unknown(name)
+        """The decision with a rule fitted on a dev set, scores (N, K) and truth (N, K), and in use."""
+        check_rule(name)
+        rule = RULES[name](FitData(self.calibration(scores), self.prior, source, truth))
         return replace(self, rules=self.rules | {name: rule}, chosen=name)
 
     def to_json(self) -> dict[str, Any]:
         c = self.calibration
-        offset = [None if np.isinf(t) else float(t) for t in c.offset]
         return {"chosen": self.chosen, "prior": self.prior.tolist(),
-                "calibration": {"logits": c.logits, "slope": c.slope, "offset": offset},
+                "calibration": {"logits": c.logits, "slope": c.slope, "offset": _to_json(c.offset)},
                 "rules": {name: rule.to_json() for name, rule in self.rules.items()}}
 
     @classmethod
     def from_json(cls, fields: dict[str, Any], labels: int) -> Decision:
-        """What `to_json` gave of a decision on so many labels; anything else is a ValueError, KeyError or TypeError."""
+        """What `to_json` gave for that many labels; anything else raises ValueError, KeyError or TypeError."""
         c = fields["calibration"]
         rules = {name: DecisionRule.from_json(name, rule) for name, rule in fields["rules"].items()}
-        calibration = Calibration(bool(c["logits"]), float(c["slope"]), _finite(c["offset"]))
-        found = cls(calibration, np.array(fields["prior"], dtype=np.float64), rules, str(fields["chosen"]))
-        rows = [found.prior, calibration.offset, *(r.thresholds for r in rules.values() if r.thresholds is not None)]
+        calibration = Calibration(bool(c["logits"]), float(c["slope"]), _from_json(c["offset"]))
+        decision = cls(calibration, np.array(fields["prior"], dtype=np.float64), rules, str(fields["chosen"]))
+        rows = [decision.prior, calibration.offset, *(r.thresholds for r in rules.values() if r.thresholds is not None)]
         if any(row.shape != (labels,) or np.isnan(row).any() for row in rows):
             raise ValueError("it does not have one number for each label")
         if any(rule.thresholds is None and rule.k < 1 for rule in rules.values()):
             raise ValueError("a rule has neither thresholds nor a number of labels")
-        if found.chosen not in rules or not np.isfinite(calibration.slope):
-            raise ValueError("the rule in use or its slope is not there")
-        return found
+        if decision.chosen not in rules or not np.isfinite(calibration.slope):
+            raise ValueError("the rule in use or its slope is missing")
+        return decision
 
 
 def finite(scores: Array) -> Array:
-    """The scores of texts, (N, K); refused if any is not a number, since no label could be told from them."""
+    """The scores (N, K), or an error if one is NaN or infinite, since no label could be predicted from it."""
     if not np.isfinite(scores).all():
-        raise BadInput("The model gives scores that are not finite numbers, so its weights are damaged or diverged in "
-                       "training; copy or train the model again.")
+        raise ModelError("The model has scores that are not finite numbers, so its weights are damaged or diverged in "
+                         "training; copy or train the model again.")
     return scores
 
 
 def check_rule(name: str) -> None:
-    """Refuses a name that is no rule's."""
+    """Refuses an unknown rule."""
     if name not in RULES:
-        _unknown(name)
+        raise SettingError(f"There is no decision '{name}'; choose one of {', '.join(RULES)}.")
 
 
-def _unknown(name: str) -> DecisionRule:
-    raise BadInput(f"There is no decision '{name}'; choose one of {', '.join(RULES)}.")
+def _to_json(values: Array) -> list[float | None]:
+    """Numbers for JSON, which has no infinity: null instead."""
+    return [None if np.isinf(value) else float(value) for value in values]
 
 
-def _finite(values: Sequence[float | None]) -> Array:
-    """Numbers as JSON keeps them: null is infinite."""
+def _from_json(values: Sequence[float | None]) -> Array:
     return np.array([np.inf if value is None else value for value in values], dtype=np.float64)

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from halflabel.encoders.bag_of_words import BagOfWords
-from halflabel.encoders.encoder import Encoder, half_precision
+from halflabel.encoders.encoder import half_precision
+from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.types import Shape
 
 WIDTH = 128  # Sec. IV-A: hidden size of the classifier
@@ -26,7 +26,7 @@ class Output(NamedTuple):
 class Network(nn.Module):
     """Scores for a batch of inputs; everything after the encoder stays in fp32."""
 
-    def __init__(self, encoder: Encoder | BagOfWords | PrecomputedVectors, head: Head, angles: Angles) -> None:
+    def __init__(self, encoder: TextEncoder | PrecomputedVectors, head: Head, angles: Angles) -> None:
         super().__init__()
         self.encoder, self.head, self.angles = encoder, head, angles
 

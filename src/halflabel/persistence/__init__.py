@@ -1,1 +1,1 @@
-"""Trained models on disk: run folders, saved models, ONNX exports."""
+"""Trained models on disk: saved models, run folders, ONNX exports."""

@@ -1,4 +1,4 @@
-"""A trained model: what a folder holds and how it answers."""
+"""A trained model: predictions, saving and loading."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ import torch
 
 from halflabel.atomic import write_folder, write_text
 from halflabel.data.labels import Classes
-from halflabel.encoders.bag_of_words import BagOfWords, restore_bag_of_words
-from halflabel.encoders.encoder import Encoder
-from halflabel.encoders.inference import Backend, encode, texts_at_once
+from halflabel.encoders.inference import encode, texts_at_once
 from halflabel.encoders.loading import restore_encoder
 from halflabel.encoders.shapes import check_finite, fits, shapes_only
+from halflabel.encoders.text_encoder import Backend, TextEncoder
 from halflabel.equations import probabilities
-from halflabel.errors import BadInput
+from halflabel.errors import ModelError, OutputError, SettingError
 from halflabel.evaluation.decisions import Decision, finite
-from halflabel.integrity import AGAIN, refuse_code, verify, write_checksums
+from halflabel.integrity import COPY_OR_RETRAIN, refuse_code, verify, write_checksums
 from halflabel.methods.registry import Method, find
 from halflabel.nn.network import Network, Output, PrecomputedVectors
 from halflabel.persistence.model_folder import FORMAT, read_config, read_decision, write_decision
@@ -30,47 +29,48 @@ from halflabel.training.objective import Objective
 from halflabel.types import Progress, Shape, Task
 
 CHUNK = 65_536  # texts whose vectors are in memory at a time, at most
+CONFIG_ENTRIES = ("format", "method", "settings", "task", "classes", "shape", "frozen")  # all others are facts
 
 
 @dataclass(frozen=True, eq=False)
 class TrainedModel:
-    """Encoder, network and the names of the labels; `facts` says how it came to be."""
+    """Encoder, network and label names; `facts` records how the model was trained."""
 
-    encoder: Encoder | BagOfWords
+    encoder: TextEncoder
     network: Network
     classes: Classes
     method: str
     settings: dict[str, Any]
     shape: Shape
     facts: dict[str, Any] = field(default_factory=dict)
-    decision: Decision | None = None  # for texts with several labels
-    backend: Backend = "torch"  # what encodes
+    decision: Decision | None = None  # of multi-label models
+    backend: Backend = "torch"
 
     @property
     def task(self) -> Task:
         return find(self.method).task
 
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """cos(psi) or logits of each label, (N, K), all of them finite."""
+        """cos(psi) or logits of each label, (N, K); never NaN or infinite."""
         return finite(self.raw_scores(texts, progress))
 
     def raw_scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """The same, whatever they are: a run that diverges goes on, and keeps the best model that it had."""
+        """The same unchecked: a run that diverges continues, and keeps its best model so far."""
         parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
         size = texts_at_once(self.shape.width, CHUNK)
         for start in range(0, len(texts), size):
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
             h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend)
-            parts.append(self.classified(h).scores.cpu().numpy())
+            parts.append(self.classify(h).scores.cpu().numpy())
         return np.concatenate(parts)
 
-    def classified(self, h: np.ndarray) -> Output:
-        """What the network says of texts that are encoded already, (N, H)."""
+    def classify(self, h: np.ndarray) -> Output:
+        """The network's output for vectors (N, H)."""
         with torch.inference_mode():
             return self.network.eval().classify(torch.from_numpy(h).to(self._device))
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """p(k | x), (N, K); rows sum to one, or where texts have several labels each label is by itself."""
+        """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
         if self.task == "multi-label":
             return self.rules.probabilities(self.scores(texts, progress))
         p = probabilities(torch.from_numpy(self.scores(texts, progress)).double()).numpy()
@@ -78,84 +78,88 @@ class TrainedModel:
 
     @property
     def rules(self) -> Decision:
-        """The decision, which only models for several labels have, and only once they are trained."""
+        """The decision, or an error if the model has none: only finished multi-label models do."""
+        if self.decision is None and self.task == "multi-class":
+            raise SettingError(f"{self.method} predicts one label per text, so there is nothing to decide; leave out "
+                               "the decision.")
         if self.decision is None:
-            raise BadInput(f"{self.method} gives one label for each text, so there is nothing to decide."
-                           if self.task == "multi-class" else "This run is not finished, so its model cannot decide "
-                           "which labels a text gets; go on with `halflabel train ... --resume`.")
+            raise ModelError("This run is not finished, so its model has no decision rules yet; resume it with "
+                             "`halflabel train ... --resume`.")
         return self.decision
 
     def save(self, folder: Path) -> None:
-        """Writes the folder as a whole; one that exists is refused."""
+        """Writes a new model folder."""
         if folder.exists():
-            raise BadInput(f"{folder} exists already; choose another folder or remove it first.")
+            raise OutputError(f"{folder} exists already; choose another folder or remove it first.")
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_folder(folder, self._fill)
 
     def _fill(self, folder: Path) -> None:
-        write_description(folder, self.encoder, self.description())
-        if isinstance(self.network.encoder, PrecomputedVectors):
+        write_config(folder, self.encoder, self.config())
+        if self.frozen:
             write_tensors(folder / "encoder.safetensors", dict(self.encoder.state_dict()))
         write_tensors(folder / "model.safetensors", dict(self.network.state_dict()))
         if self.decision is not None:
             write_decision(folder, self.decision)
         write_checksums(folder)
 
-    def description(self) -> dict[str, Any]:
-        """config.json: all that is not a tensor."""
+    def config(self) -> dict[str, Any]:
+        """The content of config.json: everything that is not a tensor."""
         return {"format": FORMAT, "method": self.method, "settings": self.settings, "task": self.task,
-                "classes": self.classes.to_json(), "shape": asdict(self.shape),
-                "frozen": isinstance(self.network.encoder, PrecomputedVectors)} | self.facts
+                "classes": self.classes.to_json(), "shape": asdict(self.shape), "frozen": self.frozen} | self.facts
+
+    @property
+    def frozen(self) -> bool:
+        """Whether the encoder was not trained, so that the network takes its vectors as inputs."""
+        return isinstance(self.network.encoder, PrecomputedVectors)
 
     @property
     def _device(self) -> torch.device:
         return next(self.network.head.parameters()).device
 
 
-def write_description(folder: Path, encoder: Encoder | BagOfWords, description: dict[str, Any]) -> None:
-    """config.json, and the encoder's configuration and tokenizer in a folder of their own."""
+def write_config(folder: Path, encoder: TextEncoder, config: dict[str, Any]) -> None:
+    """Writes config.json, and the encoder's configuration and tokenizer into a subfolder."""
     (folder / "encoder").mkdir(exist_ok=True)
     encoder.save(folder / "encoder")
-    write_text(folder / "config.json", json.dumps(description, indent=1, ensure_ascii=False))
+    write_text(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False))
 
 
 def load(folder: str | Path) -> TrainedModel:
-    """Reads a model that `save` or a training run wrote; one that is damaged, or that brings code, is refused."""
+    """Reads a model that `save` or a training run wrote; a damaged one, or one with code, is refused."""
     folder = Path(folder)
     config = read_config(folder)
     verify(folder)
     refuse_code(folder)
-    tensors = _finite(folder / "model.safetensors")
+    tensors = _read_finite(folder / "model.safetensors")
     inside = {name.removeprefix("encoder."): t for name, t in tensors.items() if name.startswith("encoder.")}
     method, shape, settings = find(config["method"]), Shape(**config["shape"]), config["settings"]
     if unknown := settings.keys() - method.defaults.keys():
-        raise BadInput(f"{folder / 'config.json'} has a setting '{unknown.pop()}' that is not one of {method.name}; "
-                       f"{AGAIN}")
-    restore = restore_bag_of_words if method.bag_of_words else restore_encoder
-    encoder = restore(folder / "encoder", inside or _finite(folder / "encoder.safetensors"))
-    network = _network(method, shape, settings, PrecomputedVectors() if config["frozen"] else encoder)
+        raise ModelError(f"{folder / 'config.json'} has a setting '{unknown.pop()}' that {method.name} does not have; "
+                         f"{COPY_OR_RETRAIN}")
+    encoder = restore_encoder(folder / "encoder", inside or _read_finite(folder / "encoder.safetensors"))
+    network = _empty_network(method, shape, settings, PrecomputedVectors() if config["frozen"] else encoder)
     if network is None or encoder.width != shape.width or not fits(network, tensors):
-        raise BadInput(f"The weights in {folder} do not fit its config.json; {AGAIN}")
+        raise ModelError(f"The weights in {folder} do not fit its config.json; {COPY_OR_RETRAIN}")
     network.load_state_dict(tensors, assign=True)
-    facts = {k: v for k, v in config.items() if k not in _OWN}
-    return TrainedModel(encoder, network.eval(), Classes.from_json(config["classes"], folder / "config.json"), method.name,
-                  settings, shape, facts, read_decision(folder, shape.labels))
+    facts = {name: value for name, value in config.items() if name not in CONFIG_ENTRIES}
+    classes = Classes.from_json(config["classes"], folder / "config.json")
+    return TrainedModel(encoder, network.eval(), classes, method.name, settings, shape, facts,
+                        read_decision(folder, shape.labels))
 
 
-_OWN = ("format", "method", "settings", "task", "classes", "shape", "frozen")
-
-
-def _finite(file: Path) -> State:
+def _read_finite(file: Path) -> State:
     tensors = read_tensors(file)
     check_finite(tensors, file)
     return tensors
 
 
-def _network(method: Method, shape: Shape, settings: dict[str, Any], encoder: Encoder | BagOfWords | PrecomputedVectors) -> Network | None:
-    """The network of a method that still has no numbers; None if no tensors could be so large."""
+def _empty_network(method: Method, shape: Shape, settings: dict[str, Any],
+                   encoder: TextEncoder | PrecomputedVectors) -> Network | None:
+    """The network of a method without values; None if its sizes are impossible."""
     try:
         with shapes_only():
-            recipe = method(shape, **settings)
+            parts = method(shape, **settings)
     except (RuntimeError, TypeError, OverflowError):
         return None
-    return Objective(encoder, recipe).network
+    return Objective(encoder, parts).network

@@ -1,4 +1,4 @@
-"""What a model folder says of its model, apart from tensors: config.json and decision.json. No torch."""
+"""The JSON files of a model folder: config.json and decision.json. No torch."""
 
 from __future__ import annotations
 
@@ -9,53 +9,57 @@ from typing import Any
 
 from halflabel.atomic import write_text
 from halflabel.data.labels import Classes
-from halflabel.errors import BadInput
+from halflabel.errors import ModelError
 from halflabel.evaluation.decisions import Decision
-from halflabel.integrity import AGAIN, read_json, replacing, require
+from halflabel.integrity import COPY_OR_RETRAIN, read_json, require, updating_checksum
 from halflabel.types import Shape
 
 FORMAT = 1
 DECISION = "decision.json"
 ENTRIES = {"method": str, "task": str, "settings": dict, "classes": list, "shape": dict, "frozen": bool}
-FACTS = {"plan": dict, "run": dict, "hard_labels": list}  # entries that not every model has
-MOST = 10**12  # of anything that a shape counts
+OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "hard_labels": list}
+MAX_SIZE = 10**12  # of any number in a shape
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """config.json of a model folder."""
+    """config.json of a model folder, validated."""
     file = folder / "config.json"
     if not file.is_file():
-        raise BadInput(f"{folder} holds no halflabel model (there is no {file.name} in it); name a folder that "
-                       "`halflabel train --out` wrote.")
+        raise ModelError(f"{folder} contains no halflabel model (no {file.name}); name a folder that "
+                         "`halflabel train --out` wrote.")
     config = read_json(file)
     require(config, {"format": int}, file)
     if config["format"] > FORMAT:
-        raise BadInput(f"{file} was written by a newer halflabel (format {config['format']}); upgrade halflabel.")
+        raise ModelError(f"{file} was written by a newer version of halflabel (format {config['format']}); upgrade "
+                         "halflabel.")
     if not (folder / "model.safetensors").is_file():
-        raise BadInput(f"{folder} holds a run that has no model yet; go on with `halflabel train ... --resume`.")
-    require(config, ENTRIES | {name: kind for name, kind in FACTS.items() if name in config}, file)
+        raise ModelError(f"{folder} contains a run without a model yet; resume it with `halflabel train ... --resume`.")
+    require(config, ENTRIES | {name: kind for name, kind in OPTIONAL_ENTRIES.items() if name in config}, file)
     shape, names = config["shape"], [field.name for field in fields(Shape)]
     require(shape, dict.fromkeys(names, int), file)
-    if shape.keys() != set(names) or not all(0 <= number <= MOST for number in shape.values()):
-        raise BadInput(f"{file} has a shape that no model has; {AGAIN}")
+    if shape.keys() != set(names) or not all(0 <= number <= MAX_SIZE for number in shape.values()):
+        raise ModelError(f"{file} has an impossible shape; {COPY_OR_RETRAIN}")
     if len(Classes.from_json(config["classes"], file)) != shape["labels"]:
-        raise BadInput(f"{file} names {len(config['classes'])} classes for {shape['labels']} labels; {AGAIN}")
+        raise ModelError(f"{file} names {len(config['classes'])} classes for {shape['labels']} labels; "
+                         f"{COPY_OR_RETRAIN}")
     return config
 
 
 def write_decision(folder: Path, decision: Decision) -> None:
-    """decision.json, as a whole."""
-    with replacing(folder, DECISION):
+    """Replaces decision.json, and its checksum."""
+    with updating_checksum(folder, DECISION):
         write_text(folder / DECISION, json.dumps(decision.to_json(), indent=1))
 
 
 def read_decision(folder: Path, labels: int) -> Decision | None:
-    """decision.json of a model folder, if it is there; a run writes it at its end."""
+    """decision.json of a model folder; None if it does not exist, as in a run that is not finished."""
     file = folder / DECISION
-    if not file.is_file():
-        return None
-    found = read_json(file)
+    return decision_from_json(read_json(file), labels, file, COPY_OR_RETRAIN) if file.is_file() else None
+
+
+def decision_from_json(content: Any, labels: int, file: Path, remedy: str) -> Decision:
+    """A decision for so many labels, or an error that names the file."""
     try:
-        return Decision.from_json(found, labels)
+        return Decision.from_json(content, labels)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
-        raise BadInput(f"{file} is not a decision of halflabel for {labels} labels ({error}); {AGAIN}") from error
+        raise ModelError(f"{file} has no valid decision for {labels} labels ({error}); {remedy}") from error

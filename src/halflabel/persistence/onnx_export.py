@@ -21,37 +21,37 @@ import torch
 from torch import Tensor, nn
 
 from halflabel import __version__
-from halflabel.atomic import cache_folder, write_folder
-from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.atomic import cache_folder, write_folder, write_text
 from halflabel.encoders.encoder import Encoder
-from halflabel.encoders.inference import Backend, encode
+from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import padded
 from halflabel.encoders.smooth_quant import smooth
+from halflabel.encoders.text_encoder import Backend
 from halflabel.encoders.tokenizer import FILE
 from halflabel.equations import probabilities
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError, MissingExtra, ModelError, OutputError
 from halflabel.integrity import write_checksums
 from halflabel.methods.bdd import BalancedAngles, FixedBalance
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, OnnxModel
 
-OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only where a text has one label
+OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only of multi-class models
 OPSET = 20
-SMOOTHED = 256  # texts by which activations are made even before they are rounded
-AT_ONCE = 32  # of them
-TOLERANCE = 1e-3  # largest difference of a probability that rounding in fp32 explains
+CALIBRATION_TEXTS = 256  # that activations are smoothed on before they are quantised
+CALIBRATION_BATCH = 32
+TOLERANCE = 1e-3  # largest difference of a probability that fp32 rounding explains
 
 
 class Graph(nn.Module):
     """Token ids and mask (N, T) to vectors (N, H), scores (N, K), probabilities (N, K) and label columns (N,).
 
-    Where a text has several labels it ends with the scores: the decision stands beside it and can be chosen later.
+    Graphs of multi-label models end with the scores, since the decision is applied afterwards and can be changed.
     """
 
     def __init__(self, model: TrainedModel) -> None:
         super().__init__()
-        self.encoder = copy.deepcopy(encoder_of(model)).float().eval()
-        self.several = model.task == "multi-label"
+        self.encoder = copy.deepcopy(transformer_of(model)).float().eval()
+        self.multi_label = model.task == "multi-label"
         self.head = copy.deepcopy(model.network.head).eval()
         angles = model.network.angles
         self.angles = FixedBalance(angles) if isinstance(angles, BalancedAngles) else angles
@@ -59,7 +59,7 @@ class Graph(nn.Module):
     def forward(self, ids: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         h = self.encoder(ids, mask)
         scores = self.angles(self.head(self.head.features(h)))
-        if self.several:
+        if self.multi_label:
             return h, scores
         p = probabilities(scores)
         return h, scores, p, p.argmax(dim=1)
@@ -67,7 +67,7 @@ class Graph(nn.Module):
 
 @dataclass(frozen=True)
 class Parity:
-    """How an export differs from the model in fp32, on texts that both have seen."""
+    """How an export differs from the model in fp32 on the same texts."""
 
     texts: int
     scores: float  # largest difference
@@ -82,35 +82,36 @@ class Parity:
 
 
 def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: bool = False) -> Parity:
-    """Writes an exported folder as a whole, once its answers on the texts have been compared with the model's."""
+    """Writes a new export folder, after its predictions on the texts have been compared with the model's."""
     encoder = _check(model, folder)
-    several = model.task == "multi-label"
-    measured: list[Parity] = []
+    differences: list[Parity] = []
 
     def fill(place: Path) -> None:
         encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
-        write_graph(model, place / GRAPH, texts[:SMOOTHED] if int8 else ())
+        write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
         facts = {"format": FORMAT, "halflabel": __version__, "method": model.method, "task": model.task,
                  "classes": model.classes.to_json(), "max_tokens": encoder.max_tokens, "padding": encoder.padding,
-                 "int8": int8, "decision": model.rules.to_json() if several else "argmax"}
-        (place / DESCRIPTION).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-        measured.append(parity(model, OnnxModel(place), texts))
-        facts["parity"] = measured[0].to_json()
-        (place / DESCRIPTION).write_text(json.dumps(facts, indent=1, ensure_ascii=False), encoding="utf-8")
-        if not all(map(math.isfinite, measured[0].to_json().values())):
-            raise BadInput("The model or its export gives scores that are not finite numbers; train the model again.")
-        if not int8 and measured[0].probabilities > TOLERANCE:
-            raise BadInput(f"The exported graph differs from the model (probabilities by up to "
-                           f"{measured[0].probabilities:.2g}); this encoder cannot be exported.")
+                 "int8": int8, "decision": model.rules.to_json() if model.task == "multi-label" else "argmax"}
+        write_text(place / DESCRIPTION, json.dumps(facts, indent=1, ensure_ascii=False))
+        difference = parity(model, OnnxModel(place), texts)
+        facts["parity"] = difference.to_json()
+        write_text(place / DESCRIPTION, json.dumps(facts, indent=1, ensure_ascii=False))
+        if not all(map(math.isfinite, difference.to_json().values())):
+            raise ModelError("The model or its export has scores that are not finite numbers; train the model again.")
+        if not int8 and difference.probabilities > TOLERANCE:
+            raise ModelError(f"The exported graph differs from the model (probabilities by up to "
+                             f"{difference.probabilities:.2g}), so this encoder cannot be exported; use the model "
+                             "itself.")
         write_checksums(place)
+        differences.append(difference)
 
     folder.absolute().parent.mkdir(parents=True, exist_ok=True)
     write_folder(folder, fill)
-    return measured[0]
+    return differences[0]
 
 
 def parity(model: TrainedModel, exported: OnnxModel, texts: Sequence[str]) -> Parity:
-    """Compares answers with the model's in fp32."""
+    """Compares the predictions of an export with those of the model in fp32."""
     h = encode(model.encoder, texts, dtype=torch.float32)
     with torch.inference_mode():
         scores = model.network.classify(torch.from_numpy(h)).scores
@@ -119,23 +120,24 @@ def parity(model: TrainedModel, exported: OnnxModel, texts: Sequence[str]) -> Pa
     else:
         p = probabilities(scores.double()).numpy()
         decided = p.argmax(axis=1)
-    mine = exported.vectors(texts)
-    cosine = (mine * h).sum(axis=1) / (np.linalg.norm(mine, axis=1) * np.linalg.norm(h, axis=1))
+    vectors = exported.vectors(texts)
+    cosine = (vectors * h).sum(axis=1) / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(h, axis=1))
     same = np.mean([a == b for a, b in zip(exported.predict(texts), model.classes.names_of(decided), strict=True)])
     return Parity(len(texts), float(np.abs(exported.scores(texts) - scores.numpy()).max()),
                   float(np.abs(exported.probabilities(texts) - p).max()), float(cosine.min()), float(same))
 
 
 def write_graph(model: TrainedModel, file: Path, texts: Sequence[str] = ()) -> None:
-    """The graph as one ONNX file; with texts to judge activations by, the encoder's products are in int8."""
+    """Writes the graph as one ONNX file; with texts to calibrate on, the encoder's matrix products are in int8."""
     graph = Graph(model)
     if texts:
         tokens = graph.encoder.tokens(texts)
-        smooth(graph.encoder, (padded(tokens[i : i + AT_ONCE], graph.encoder) for i in range(0, len(texts), AT_ONCE)))
+        starts = range(0, len(texts), CALIBRATION_BATCH)
+        smooth(graph.encoder, (padded(tokens[i : i + CALIBRATION_BATCH], graph.encoder) for i in starts))
     example = torch.ones((2, 16), dtype=torch.int64)
     sizes = {0: torch.export.Dim("texts"), 1: torch.export.Dim("tokens", max=graph.encoder.max_tokens)}
-    outputs = OUTPUTS[:2] if graph.several else OUTPUTS
-    with quietly(), torch.inference_mode(False), torch.no_grad():
+    outputs = OUTPUTS[:2] if graph.multi_label else OUTPUTS
+    with no_warnings(), torch.inference_mode(False), torch.no_grad():
         program = torch.onnx.export(graph, (example, example.clone()), dynamo=True, opset_version=OPSET,
                                     input_names=["ids", "mask"], output_names=outputs, verbose=False,
                                     dynamic_shapes={"ids": sizes, "mask": sizes})
@@ -145,14 +147,14 @@ def write_graph(model: TrainedModel, file: Path, texts: Sequence[str] = ()) -> N
         return
     full = file.with_name("full.onnx")
     program.save(str(full), external_data=False)
-    with quietly():
+    with no_warnings():
         _quantise(full, file, graph.encoder.width // graph.encoder.depths)
     full.unlink()
 
 
 @contextmanager
-def quietly() -> Iterator[None]:
-    """Without the libraries' notes on packages that are not needed and on their own future."""
+def no_warnings() -> Iterator[None]:
+    """Suppresses warnings of the exporter about optional packages and deprecations of its own."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:
@@ -164,14 +166,14 @@ def quietly() -> Iterator[None]:
 
 
 def _quantise(full: Path, file: Path, width: int) -> None:
-    """Weights in int8 once, activations as they come; products narrower than the encoder are the head's and stay."""
+    """Quantises weights statically and activations dynamically; products narrower than the encoder are the head's."""
     import onnx
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
-    whole = onnx.load(str(full))
-    graph = whole.graph
-    graph.ClearField("value_info")  # the exporter leaves shapes of weights there that it has since turned
-    onnx.save(whole, str(full))
+    model = onnx.load(str(full))
+    graph = model.graph
+    graph.ClearField("value_info")  # the exporter leaves shapes of weights there that it has since transposed
+    onnx.save(model, str(full))
     shapes = {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     wide = [node.name for node in graph.node
             if node.op_type == "MatMul" and min(shapes.get(node.input[1], [0])) >= width]
@@ -180,22 +182,22 @@ def _quantise(full: Path, file: Path, width: int) -> None:
 
 
 def with_backend(model: TrainedModel, backend: str, texts: Sequence[str]) -> TrainedModel | OnnxModel:
-    """The model behind another backend; an ONNX graph is made once and kept in the cache."""
-    encoder_of(model)
+    """The model with another backend; an ONNX graph is exported once and cached."""
+    transformer_of(model)
     if backend in get_args(Backend):
         return replace(model, backend=cast(Backend, backend))
     folder = cache_folder() / "onnx" / f"{_fingerprint(model)}-{backend}"
     if folder.exists():
-        with suppress(BadInput):
+        with suppress(HalflabelError):
             return OnnxModel(folder)
-        shutil.rmtree(folder)  # damaged: what is only kept is made again
+        shutil.rmtree(folder)  # a damaged cache entry is exported again
     export(model, folder, texts, int8=backend == "onnx-int8")
     return OnnxModel(folder)
 
 
 def _fingerprint(model: TrainedModel) -> str:
-    """A hash of all that decides an answer."""
-    digest = hashlib.blake2b(f"{__version__} {encoder_of(model).fingerprint()}".encode(), digest_size=16)
+    """A hash of everything that predictions depend on."""
+    digest = hashlib.blake2b(f"{__version__} {transformer_of(model).fingerprint()}".encode(), digest_size=16)
     decision = model.rules.to_json() if model.task == "multi-label" else None
     parts = [model.classes.to_json(), model.method, model.settings, decision]
     digest.update(json.dumps(parts, sort_keys=True).encode())
@@ -205,21 +207,22 @@ def _fingerprint(model: TrainedModel) -> str:
     return digest.hexdigest()
 
 
-def encoder_of(model: TrainedModel) -> Encoder:
-    """The encoder of a model that has one; a bag of words is none."""
-    if isinstance(model.encoder, BagOfWords):
-        raise BadInput(f"{model.method} counts words and has no encoder that could become a graph; use the model as it "
-                       "is, or train another method.")
+def transformer_of(model: TrainedModel) -> Encoder:
+    """The model's encoder; one that is not a transformer is refused."""
+    if not isinstance(model.encoder, Encoder):
+        raise ModelError(f"{model.method} counts words and has no transformer to export or compile; use the model "
+                         "itself, or train another method.")
     return model.encoder
 
 
 def _check(model: TrainedModel, folder: Path) -> Encoder:
-    encoder = encoder_of(model)
+    encoder = transformer_of(model)
     missing = [name for name in ("onnx", "onnxruntime", "onnxscript") if find_spec(name) is None]
     if missing:
-        raise BadInput(f"{missing[0]} is not installed; pip install 'halflabel[onnx]'.")
+        raise MissingExtra(f"{missing[0]} is not installed; pip install 'halflabel[onnx]'.")
     if folder.exists():
-        raise BadInput(f"{folder} exists already; choose another folder or remove it first.")
+        raise OutputError(f"{folder} exists already; choose another folder or remove it first.")
     if getattr(encoder.tokenizer, "backend_tokenizer", None) is None:
-        raise BadInput("this encoder's tokenizer is slow Python that tokenizers cannot read; use another encoder.")
+        raise ModelError("This encoder's tokenizer is written in Python and has no tokenizer.json, so it cannot be "
+                         "exported; use another encoder.")
     return encoder

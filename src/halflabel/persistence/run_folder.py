@@ -1,4 +1,4 @@
-"""What a run is kept under: its settings, the fingerprint of its texts, and the files of its folder."""
+"""The folder of a training run: its settings, the fingerprint of its texts, and its files."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from halflabel.atomic import write_text
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of
-from halflabel.errors import BadInput, OutputError
-from halflabel.integrity import drop_checksums, read_json, require, write_checksums
+from halflabel.errors import OutputError, SettingError
+from halflabel.integrity import CHECKSUMS, drop_checksums, read_json, require, write_checksums
 from halflabel.output_folders import filled
-from halflabel.persistence.model import TrainedModel, write_description
+from halflabel.persistence.model import TrainedModel, write_config
 from halflabel.persistence.model_folder import write_decision
 from halflabel.settings import Settings
-from halflabel.training.checkpoint import AGAIN, write_tensors
+from halflabel.training.checkpoint import RESTART, FolderStore, write_tensors
 from halflabel.types import Plan
 
 
 class RunFinished(OutputError):
-    """There is nothing left to resume."""
+    """A finished run cannot be resumed."""
 
 
 def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict[str, Any] | None:
@@ -34,24 +34,32 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
     file = folder / "run.json"
     if not resume:
         if filled(folder):
-            raise BadInput(f"{folder} is not empty; choose another --out, or resume it with --resume.")
+            raise OutputError(f"{folder} is not empty; choose another --out, or resume its run with --resume.")
         return None
     if not file.is_file():
-        raise BadInput(f"{folder} holds no run to resume (there is no run.json in it); leave out --resume.")
-    run = read_json(file, AGAIN)
-    require(run, {"settings": dict, "texts": str, "plan": dict}, file, AGAIN)
+        raise OutputError(f"{folder} contains no run to resume (no run.json); leave out --resume.")
+    run = read_json(file, RESTART)
+    require(run, {"settings": dict, "texts": str, "plan": dict}, file, RESTART)
     if run["settings"] != json.loads(json.dumps(settings.to_json())) or run["texts"] != texts:
-        raise BadInput(f"{folder} holds a run with other texts or settings; give the same ones, or choose another "
-                       "--out.")
-    if "run" in read_json(folder / "config.json", AGAIN):
+        raise SettingError(f"{folder} contains a run with other texts or settings; give the same ones, or choose "
+                           "another --out.")
+    if "run" in read_json(folder / "config.json", RESTART):
+        _complete(folder)
         raise RunFinished(f"The run in {folder} is finished; there is nothing to resume.")
     return run
 
 
+def _complete(folder: Path) -> None:
+    """Does what is left to do if a run was killed after it had written config.json."""
+    if not (folder / CHECKSUMS).exists():
+        write_checksums(folder)
+    FolderStore(folder).finish()
+
+
 def prepare_folder(folder: Path, model: TrainedModel, plan: Plan, settings: Settings) -> None:
-    """Writes what does not change during a run; run.json last, so that its presence means the rest is there."""
+    """Writes the files that do not change during a run; run.json last, so that it marks a complete folder."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_description(folder, model.encoder, model.description())
+    write_config(folder, model.encoder, model.config())
     if plan.frozen:
         write_tensors(folder / "encoder.safetensors", dict(model.encoder.state_dict()))
     run = {"settings": settings.to_json(), "plan": plan.to_json(), "texts": model.facts["texts"]["fingerprint"]}
@@ -59,17 +67,17 @@ def prepare_folder(folder: Path, model: TrainedModel, plan: Plan, settings: Sett
 
 
 def close_folder(folder: Path, model: TrainedModel) -> None:
-    """Writes what the end of a run adds: config.json, which says that it is finished, and last the checksums."""
+    """Writes the results of a finished run: the decision, config.json with its `run` entry, and last the checksums."""
     drop_checksums(folder)
     if model.decision is not None:
         write_decision(folder, model.decision)
-    write_text(folder / "config.json", json.dumps(model.description(), indent=1, ensure_ascii=False))
+    write_text(folder / "config.json", json.dumps(model.config(), indent=1, ensure_ascii=False))
     write_checksums(folder)
 
 
-def fingerprint(labelled: Corpus, pool: Corpus, columns: Classes | None = None) -> str:
-    """A hash of all texts, labels and views, in order, and of the labels if they were fixed beforehand."""
-    digest = hashlib.blake2b(repr(columns.names).encode() if columns else b"", digest_size=16)
+def fingerprint(labelled: Corpus, pool: Corpus, classes: Classes | None = None) -> str:
+    """A hash of all texts, labels and views in order, and of the label names if they were fixed beforehand."""
+    digest = hashlib.blake2b(repr(classes.names).encode() if classes else b"", digest_size=16)
     for corpus in (labelled, pool):
         digest.update(f"{len(corpus)}\n".encode())
         views = columns_of(corpus.views) if corpus.views else []
@@ -79,7 +87,7 @@ def fingerprint(labelled: Corpus, pool: Corpus, columns: Classes | None = None) 
 
 
 def versions() -> dict[str, str]:
-    """What the run ran on."""
+    """Versions of Python and libraries, and the machine type."""
     import transformers
 
     return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,

@@ -17,7 +17,7 @@ from halflabel.integrity import drop_checksums, read_json, require
 from halflabel.output_folders import CHECKPOINT, checkpoints
 
 State = dict[str, Tensor]
-AGAIN = "start the run again with another --out."
+RESTART = "start the run again with another --out."
 
 
 def snapshot(module: nn.Module) -> State:
@@ -87,8 +87,8 @@ class FolderStore:
         if not found:
             self._rewind(0)
             return None
-        position = read_json(found[-1] / "state.json", AGAIN)
-        require(position, {"step": int, "discarded_steps": int, "notices": list}, found[-1] / "state.json", AGAIN)
+        position = read_json(found[-1] / "state.json", RESTART)
+        require(position, {"step": int, "discarded_steps": int, "notices": list}, found[-1] / "state.json", RESTART)
         self._rewind(position["step"])
         return read_tensors(found[-1] / "state.safetensors"), position
 

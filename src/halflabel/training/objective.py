@@ -11,9 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from halflabel import equations as eq
-from halflabel.encoders.bag_of_words import BagOfWords
-from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inputs import Inputs
+from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.nn.losses import Loss, NoPenalty, Penalty, Reduction, Weight, constant
 from halflabel.nn.network import Angles, Head, Network, Output, PrecomputedVectors
 from halflabel.nn.pseudo_labels import NoPool, PseudoLabeller, Target
@@ -56,7 +55,7 @@ class StartInputs(NamedTuple):
 
     texts: Sequence[str]
     y: Tensor  # (N_l, K)
-    encoder: Encoder | BagOfWords
+    encoder: TextEncoder
     vectors: Callable[[], np.ndarray]  # (N_l + N_u, H), of the pretrained encoder
     seed: int
 
@@ -151,7 +150,7 @@ class CustomStep(nn.Module):
 class Objective(nn.Module):
     """Network and parts as one module: its state is all that training changes."""
 
-    def __init__(self, encoder: Encoder | BagOfWords | PrecomputedVectors, method: SelfTraining) -> None:
+    def __init__(self, encoder: TextEncoder | PrecomputedVectors, method: SelfTraining) -> None:
         super().__init__()
         self.network = Network(encoder, method.head, method.angles)
         self.pseudo_labels, self.penalty, self.custom_step = method.pseudo_labels, method.penalty, method.custom_step

@@ -1,0 +1,103 @@
+"""Faster forms of a transformer for inference: fused attention, weights cast once to bf16 where that is harmless,
+packed linear layers, torch.compile."""
+
+from __future__ import annotations
+
+import copy
+import shutil
+import warnings
+from os import environ
+from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+import torch
+from torch import nn
+
+from halflabel.encoders.batching import pad
+from halflabel.encoders.bert import empty_bert, is_bert
+from halflabel.encoders.mkldnn_linear import mkldnn_available, use_mkldnn
+from halflabel.encoders.text_encoder import Forward
+from halflabel.errors import SettingError
+
+if TYPE_CHECKING:
+    from halflabel.encoders.encoder import Encoder
+
+PROBE = 8  # texts on which bf16 is compared with fp32
+HARMLESS = 0.999  # smallest cosine at which a bf16 vector counts as equal to that in fp32
+
+# One copy per encoder, dtype and layout, valid while the weights are unchanged; and the cosine that its check gave.
+_COPIES: WeakKeyDictionary[Encoder, dict[tuple[torch.dtype, bool], tuple[object, Encoder]]] = WeakKeyDictionary()
+_COSINES: WeakKeyDictionary[Encoder, float] = WeakKeyDictionary()
+_COMPILED: WeakKeyDictionary[Encoder, Forward] = WeakKeyDictionary()
+
+
+def bf16_products(device: torch.device) -> bool:
+    """Whether the hardware multiplies faster in bf16 than in fp32."""
+    if device.type == "cpu":
+        capabilities = torch.cpu.get_capabilities()
+        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
+    return device.type == "cuda" and torch.cuda.is_bf16_supported()
+
+
+def faster_form(encoder: Encoder, tokens: list[np.ndarray], dtype: torch.dtype | None, *, few: bool) -> Encoder:
+    """The encoder to use: in bf16 if the job is worth it, the hardware supports it and these texts show no harm."""
+    exact = for_inference(encoder, torch.float32)
+    if dtype is not None or few or not bf16_products(next(encoder.parameters()).device):
+        return exact if dtype in (None, torch.float32) else for_inference(encoder, dtype)
+    half = for_inference(encoder, torch.bfloat16)
+    if half not in _COSINES:
+        _COSINES[half] = cosine = lowest_cosine(half, exact, tokens)
+        if cosine < HARMLESS:
+            warnings.warn(f"bf16 changes this encoder's vectors (cosine {cosine:.4f} to fp32, below {HARMLESS}); "
+                          "encoding in fp32, which is slower", stacklevel=2)
+    return half if _COSINES[half] >= HARMLESS else exact
+
+
+def lowest_cosine(half: Encoder, exact: Encoder, tokens: list[np.ndarray]) -> float:
+    """The smallest cosine between bf16 and fp32 vectors over a few texts, spread evenly over the given ones."""
+    sample = [tokens[i] for i in np.linspace(0, len(tokens) - 1, PROBE).astype(int)]
+    device = next(exact.parameters()).device
+    inputs = [torch.from_numpy(x).to(device) for x in pad(sample, max(map(len, sample)), exact.padding)]
+    with torch.inference_mode():
+        return float(nn.functional.cosine_similarity(half(*inputs), exact(*inputs)).min())
+
+
+def for_inference(encoder: Encoder, dtype: torch.dtype, *, packed: bool = True) -> Encoder:
+    """The encoder with fused attention and weights of that type, cast once; fp32 weights are shared, not copied."""
+    version = [(p.data_ptr(), p._version) for p in encoder.parameters()]
+    copies = _COPIES.setdefault(encoder, {})
+    kind = (dtype, packed and dtype == torch.bfloat16 and encoder.body.device.type == "cpu" and mkldnn_available())
+    if kind not in copies or copies[kind][0] != version:
+        with torch.inference_mode(False):
+            copies[kind] = (version, _copy(encoder, *kind))
+    return copies[kind][1]
+
+
+def _copy(encoder: Encoder, dtype: torch.dtype, packed: bool) -> Encoder:
+    cast = {id(p): nn.Parameter(p.detach().to(dtype), requires_grad=False) for p in encoder.body.parameters()}
+    config = encoder.body.config.to_dict()
+    if is_bert(config):
+        body: Any = empty_bert(config)
+        body.load_state_dict({name: cast[id(p)] for name, p in encoder.body.named_parameters()}, assign=True)
+    else:
+        body = copy.deepcopy(encoder.body, memo=cast)
+    if getattr(body, "_supports_sdpa", False):
+        body.set_attn_implementation("sdpa")
+    if packed:
+        use_mkldnn(body)
+    return encoder.with_body(body).eval()
+
+
+def compiled_forward(encoder: Encoder, dtype: torch.dtype | None) -> Forward:
+    """The encoder through torch.compile, which needs a C++ compiler and about a minute."""
+    device = next(encoder.parameters()).device
+    names = [name for name in (environ.get("CXX"), "g++", "clang++", "cl") if name]
+    if device.type == "cpu" and not any(map(shutil.which, names)):
+        raise SettingError("The backend 'compile' needs a C++ compiler, and none was found; install one or use "
+                           "--backend torch.")
+    half = torch.bfloat16 if bf16_products(device) else torch.float32
+    fused = for_inference(encoder, dtype or half, packed=False)
+    if fused not in _COMPILED:
+        _COMPILED[fused] = torch.compile(fused.forward, dynamic=True)
+    return _COMPILED[fused]

@@ -1,0 +1,206 @@
+"""What an encoder computes once per text and keeps on disk: token ids, frozen vectors, states of frozen layers.
+
+Everything is stored in shards, which are Arrow files with one row per text in their column `value`:
+
+    <cache>/tokens/<tokenizer fingerprint>/<pool>/000000.arrow      token ids of a pool on disk
+    <cache>/vectors/<encoder fingerprint>/<pool>/000000.arrow       vectors of a pool on disk
+    <cache>/vectors/<encoder fingerprint>/texts/<hash>.arrow        vectors of texts in memory
+    <cache>/states/<encoder fingerprint and layers>/<pool or hash of token ids>/000000.arrow
+
+Fingerprints are hashes of all that a result depends on, so a cache is never stale. A pool is found by the hash of its
+content and keeps its order: row i of the pool is row i of the shards, and neither texts nor vectors have to be in
+memory. Texts in memory are found one by one, by a hash of each text in the column `key`, so that runs on overlapping
+samples share their vectors. Token ids of texts in memory are not cached: reading them would take as long.
+
+Shards appear under their names only when they are complete, and one that is damaged is computed again. So a run that is
+killed loses at most one shard, and two runs at once do some work twice but no harm.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from halflabel.atomic import replace_file
+from halflabel.data.columns import ArrowColumn, TextColumn, text_hash, write_arrow
+from halflabel.data.sequences import LazySequence, map_parts
+from halflabel.encoders.inference import encode, frozen_states
+from halflabel.encoders.text_encoder import TextEncoder
+from halflabel.errors import HalflabelError
+from halflabel.types import Progress
+
+TOKEN_SHARD = 8192  # texts per file
+VECTOR_SHARD = 2048
+STATE_SHARD = 256  # about 10 MB
+
+
+class EncoderCache:
+    """The cache of one encoder, in a folder that all encoders share."""
+
+    def __init__(self, folder: Path, encoder: TextEncoder) -> None:
+        self.folder, self.encoder = folder, encoder
+
+    @cached_property
+    def vector_folder(self) -> Path:
+        return self.folder / "vectors" / self.encoder.fingerprint()
+
+    def token_ids(self, texts: Sequence[str]) -> Sequence[np.ndarray]:
+        """Token ids of each text: in shards for pools, in memory for texts in memory, lazily for other sequences."""
+        folder = self.folder / "tokens" / self.encoder.tokenizer_fingerprint()
+
+        def tokens(part: Sequence[str]) -> Sequence[np.ndarray]:
+            if isinstance(part, TextColumn):
+                files = shards(folder / part.key, part, lambda texts: list_array(self.encoder.tokens(texts), np.int32),
+                               TOKEN_SHARD)
+                return TokenIds(files, part.key)
+            return LazyTokens(self.encoder, part) if isinstance(part, LazySequence) else self.encoder.tokens(part)
+
+        return map_parts(texts, tokens)
+
+    def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """Vectors of texts by the hash of each, (N, H), as an array in memory."""
+        keys = [text_hash(text) for text in texts]
+        vectors = self._read(set(keys))
+        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
+        for start in range(0, len(missing), VECTOR_SHARD):
+            part = missing[start : start + VECTOR_SHARD]
+            tick = (lambda done, _, at=start: progress(at + done, len(missing))) if progress else None
+            computed = encode(self.encoder, [text for _, text in part], tick, consistent=True)
+            self._write([key for key, _ in part], computed)
+            vectors.update(zip([key for key, _ in part], computed, strict=True))
+        return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, self.encoder.width), np.float32)
+
+    def vector_rows(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[np.ndarray]:
+        """Vectors of texts, N rows of width H; those of pools stay on disk."""
+        def rows(part: Sequence[str]) -> Sequence[np.ndarray]:
+            if not isinstance(part, TextColumn):
+                return self.vectors(part, progress)  # type: ignore[return-value]
+            files = shards(self.vector_folder / part.key, part, lambda texts: fixed_array(
+                encode(self.encoder, texts, consistent=True)), VECTOR_SHARD, progress)
+            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float32))
+
+        return map_parts(texts, rows)
+
+    def frozen_states(self, tokens: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        """Hidden states above the frozen layers for texts given by their token ids, (T, H) float16 each, on disk."""
+        settings = f"{self.encoder.fingerprint()} {self.encoder.frozen_layers}"
+        folder = self.folder / "states" / hashlib.blake2b(settings.encode(), digest_size=16).hexdigest()
+
+        def states(part: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            key = part.key if isinstance(part, TokenIds) else hash_of(part)
+            files = shards(folder / key, part, lambda tokens: list_array(
+                [states.reshape(-1) for states in frozen_states(self.encoder, tokens)], np.float16), STATE_SHARD)
+            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float16).reshape(-1, self.encoder.width))
+
+        return map_parts(tokens, states)
+
+    def _read(self, wanted: set[bytes]) -> dict[bytes, np.ndarray]:
+        vectors: dict[bytes, np.ndarray] = {}
+        for file in sorted((self.vector_folder / "texts").glob("*.arrow")) if wanted else []:
+            if (columns := open_columns(file, "key", "value")) is None:
+                continue
+            for keys, values in zip(*(column.arrays() for column in columns), strict=True):
+                names = keys.flatten().to_numpy().reshape(len(keys), -1).view("V16")[:, 0].tolist()
+                rows = [i for i, name in enumerate(names) if name in wanted]
+                table = values.flatten().to_numpy().reshape(len(values), -1)
+                vectors.update((names[i], vector) for i, vector in zip(rows, table[rows], strict=True))
+        return vectors
+
+    def _write(self, keys: list[bytes], vectors: np.ndarray) -> None:
+        table = np.frombuffer(b"".join(keys), dtype=np.uint8).reshape(len(keys), -1)
+        name = hashlib.blake2b(table.tobytes(), digest_size=16).hexdigest()
+        write_shard(self.vector_folder / "texts" / f"{name}.arrow", key=fixed_array(table), value=fixed_array(vectors))
+
+
+def shards(folder: Path, items: Sequence[Any], compute: Callable[[list[Any]], Any], size: int,
+           progress: Progress | None = None) -> list[Path]:
+    """Files with the Arrow arrays that `compute` returns for `size` items at a time; only missing ones are computed."""
+    files = []
+    for start in range(0, len(items), size):
+        file = folder / f"{start // size:06d}.arrow"
+        if open_columns(file, "value") is None:
+            write_shard(file, value=compute(list(items[start : start + size])))
+            if progress:
+                progress(min(start + size, len(items)), len(items))
+        files.append(file)
+    return files
+
+
+def write_shard(file: Path, **columns: Any) -> None:
+    """Writes Arrow arrays as one file."""
+    import pyarrow as pa
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    batch = pa.record_batch(list(columns.values()), names=list(columns))
+    with replace_file(file) as temporary:
+        write_arrow(temporary, [batch], batch.schema)
+
+
+def open_columns(file: Path, *names: str) -> list[ArrowColumn[bytes]] | None:
+    """Columns of a shard; None if it does not exist, or was damaged and is now removed."""
+    if not file.is_file():
+        return None
+    try:
+        return [ArrowColumn([file], name, bytes) for name in names]
+    except HalflabelError:
+        file.unlink(missing_ok=True)
+        return None
+
+
+def list_array(rows: Sequence[np.ndarray], dtype: Any) -> Any:
+    """Rows of different lengths as an Arrow array."""
+    import pyarrow as pa
+
+    ends = np.cumsum([0, *map(len, rows)])
+    return pa.LargeListArray.from_arrays(pa.array(ends, pa.int64()), pa.array(np.concatenate([
+        np.empty(0, dtype), *rows])))
+
+
+def fixed_array(table: np.ndarray) -> Any:
+    """Rows of one width, (N, H), as an Arrow array."""
+    import pyarrow as pa
+
+    return pa.FixedSizeListArray.from_arrays(pa.array(table.reshape(-1)), table.shape[1])
+
+
+class TokenIds(ArrowColumn[np.ndarray]):
+    """Token ids of a pool on disk."""
+
+    def __init__(self, files: Sequence[Path], key: str) -> None:
+        super().__init__(files, "value", lambda cell: np.frombuffer(cell, np.int32), key=key)
+
+    def lengths(self) -> np.ndarray:
+        """The number of tokens of each text, (N,)."""
+        return np.concatenate([np.empty(0, np.int8), *(
+            compact(np.diff(np.frombuffer(array.buffers()[1], np.int64, len(array) + 1))) for array in self.arrays())])
+
+
+class LazyTokens(LazySequence[np.ndarray]):
+    """Token ids that are computed on each access, for augmented views, which are not cached."""
+
+    def __init__(self, encoder: TextEncoder, texts: Sequence[str]) -> None:
+        self.encoder, self.texts = encoder, texts
+
+    def __len__(self) -> int:
+        return len(self.texts)
+
+    def row(self, i: int) -> np.ndarray:
+        return self.encoder.tokens([self.texts[i]])[0]
+
+
+def hash_of(tokens: Sequence[np.ndarray]) -> str:
+    """A hash of the token ids of texts."""
+    digest = hashlib.blake2b(digest_size=16)
+    for ids in tokens:
+        digest.update(len(ids).to_bytes(4, "little") + ids.tobytes())
+    return digest.hexdigest()
+
+
+def compact(counts: np.ndarray) -> np.ndarray:
+    """Counts as the smallest signed integers that hold them, since there may be millions."""
+    return counts.astype(np.min_scalar_type(-1 - int(counts.max(initial=0))))
