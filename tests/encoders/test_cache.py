@@ -73,7 +73,7 @@ class TestTokenIds:
         assert counts.tolist() == [most, 0] and (-counts).tolist() == [-most, 0] and counts.dtype == kind
 
     def test_few_files_are_open_at_a_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("halflabel.data.columns.OPEN", 3)
+        monkeypatch.setattr("halflabel.data.columns.MAX_OPEN_FILES", 3)
         files = module.shards(tmp_path, range(40), lambda numbers: module.list_array(
             [np.arange(number, dtype=np.int32) for number in numbers], np.int32), 4)
         ids = module.TokenIds(files, "key")

@@ -95,7 +95,8 @@ class EncoderCache:
             key = part.key if isinstance(part, TokenIds) else hash_of(part)
             files = shards(folder / key, part, lambda tokens: list_array(
                 [states.reshape(-1) for states in frozen_states(self.encoder, tokens)], np.float16), STATE_SHARD)
-            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float16).reshape(-1, self.encoder.width))
+            width = self.encoder.width
+            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float16).reshape(-1, width))
 
         return map_parts(tokens, states)
 
