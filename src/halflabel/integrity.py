@@ -68,7 +68,7 @@ def refuse_code(folder: Path) -> None:
             raise BadInput(f"{file} is code, which halflabel never takes from a model; use a model without it.")
         if not file.is_file() and not file.is_dir():
             raise BadInput(f"{file} is neither a file nor a folder; remove it, or {AGAIN}")
-        if file.name.endswith("config.json") and (named := _keys(read_json(file)) & set(CODE)):
+        if file.name.endswith("config.json") and (named := _keys(_parsed(file)) & set(CODE)):
             raise BadInput(f"{file} names code of its own ({named.pop()}), which halflabel never runs; use a model "
                            "without it.")
         if file.name.endswith(".index.json"):
@@ -83,13 +83,17 @@ def read_json(file: Path, again: str = AGAIN) -> dict[str, Any]:
     """The JSON object in a file of a model."""
     if not file.is_file():
         raise BadInput(f"{file} is missing; {again}")
-    try:
-        found = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise BadInput(f"{file} is not whole ({str(error).splitlines()[0]}); {again}") from error
+    found = _parsed(file, again)
     if not isinstance(found, dict):
         raise BadInput(f"{file} does not hold a JSON object; {again}")
     return found
+
+
+def _parsed(file: Path, again: str = AGAIN) -> Any:
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise BadInput(f"{file} is not whole ({str(error).splitlines()[0]}); {again}") from error
 
 
 def require(found: dict[str, Any], kinds: dict[str, type], file: Path, again: str = AGAIN) -> None:

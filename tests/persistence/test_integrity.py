@@ -21,7 +21,7 @@ from cli_runner import FAST, Ran, runner, write_csv
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.errors import BadInput
-from halflabel.integrity import CHECKSUMS, verify
+from halflabel.integrity import CHECKSUMS, refuse_code, verify
 from halflabel.persistence.model import TrainedModel, load
 from halflabel.persistence.onnx_export import export
 from halflabel.persistence.onnx_model import OnnxModel
@@ -534,3 +534,13 @@ def test_what_is_no_file_is_never_read(name: str, instead: str, models: Path, tm
         (folder / name).symlink_to(instead)
     with pytest.raises(BadInput, match=str(folder)):
         load(folder)
+
+
+def test_an_encoder_may_have_configuration_files_that_are_lists(tiny_encoder: str, tmp_path: Path) -> None:
+    folder = tmp_path / "encoder"
+    shutil.copytree(tiny_encoder, folder)
+    (folder / "data_config.json").write_text('[{"name": "a corpus", "lines": 1}]')
+    refuse_code(folder)
+    (folder / "data_config.json").write_text('[{"auto_map": {}}]')
+    with pytest.raises(BadInput, match="auto_map"):
+        refuse_code(folder)
