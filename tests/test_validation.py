@@ -15,7 +15,16 @@ from halflabel.data.pool import open_pool
 from halflabel.data.readers.read import read
 from halflabel.data.sequences import concat, subset
 from halflabel.errors import BadInput
-from halflabel.validation import aligned, as_labels, as_objects, as_pool, as_texts, as_views, pair, traced
+from halflabel.validation import (
+    align_truth,
+    as_labels,
+    as_objects,
+    as_pool,
+    as_texts,
+    as_views,
+    texts_and_labels,
+    trace_labels,
+)
 
 TEXTS = ["one", "two", "three"]
 
@@ -62,7 +71,7 @@ def test_whatever_holds_texts_gives_all_of_them(make: Callable[[], Any]) -> None
     (lambda: {"text": TEXTS}, r"a dict was given .*data\['text'\]"),
     (lambda: Corpus(TEXTS, [None] * 3), "a Corpus was given .*corpus.texts"),
     (lambda: np.array([TEXTS, TEXTS]), r"shape \(2, 3\) .*array\[:, 0\]"),
-    (lambda: pa.table({"a": TEXTS, "b": TEXTS}), r"columns 'a', 'b' of the Table .*frame\['column'\]"),
+    (lambda: pa.table({"a": TEXTS, "b": TEXTS}), r"columns 'a', 'b' of the SourceTable .*frame\['column'\]"),
     (lambda: pandas(lambda pd: pd.DataFrame({"title": TEXTS, "body": TEXTS})), "columns 'title', 'body' of"),
     (lambda: pandas(lambda pd: pd.DataFrame([TEXTS])), "columns '0', '1', '2' of the DataFrame"),
     (lambda: pandas(lambda pd: pd.DataFrame([["a", "b"]], columns=["text", "text"])), "columns 'text', 'text'"),
@@ -94,11 +103,11 @@ def test_views_that_are_refused(views: Any, said: str) -> None:
 
 def test_labels_come_in_arrow_columns_and_in_pairs() -> None:
     assert as_labels(pa.chunked_array([["x"], [None]]), "y") == ["x", None]
-    assert aligned(pa.array(["x", "y", "z"]), TEXTS, Corpus(TEXTS[::-1], [None] * 3)) == ["z", "y", "x"]
+    assert align_truth(pa.array(["x", "y", "z"]), TEXTS, Corpus(TEXTS[::-1], [None] * 3)) == ["z", "y", "x"]
     with pytest.raises(BadInput, match="truth: there are 3 unlabelled texts and 1 labels"):
-        aligned(["x"], TEXTS, Corpus(TEXTS, [None] * 3))
-    with pytest.raises(BadInput, match=r"dev: a Table was given; give a pair .*\(X, y\)"):
-        pair(pa.table({"text": TEXTS}), "dev")
+        align_truth(["x"], TEXTS, Corpus(TEXTS, [None] * 3))
+    with pytest.raises(BadInput, match=r"dev: a SourceTable was given; give a pair .*\(X, y\)"):
+        texts_and_labels(pa.table({"text": TEXTS}), "dev")
 
 
 def test_a_pool_of_one_frame_or_of_several(tmp_path: Path) -> None:
@@ -119,7 +128,7 @@ def test_labels_are_traced_through_joined_and_chosen_texts(tmp_path: Path) -> No
     pool = concat(["new"], subset(stored, [9, 7, 5]), subset(stored, [0, 1, 2]))
     everything = concat(["known", "new"], stored, subset(stored, [7, 4, 3, 0, 9]))
     taken, found, steps = np.array([0, 1, 3, 5]), as_objects(["x", "b", "a", "c"]), np.array([8, 4, 2, 6])
-    audit = traced(everything, labelled, Corpus(pool, [None] * 7), taken, found, steps)
+    audit = trace_labels(everything, labelled, Corpus(pool, [None] * 7), taken, found, steps)
     expected = {"known": ("b", 0), "text 3": ("a", 0), "new": ("x", 8), "text 9": ("b", 4), "text 5": ("a", 2),
                 "text 1": ("c", 6)}
     assert list(zip(audit.labels, audit.steps, strict=True)) == [expected.get(text, (None, -1)) for text in everything]
@@ -127,6 +136,6 @@ def test_labels_are_traced_through_joined_and_chosen_texts(tmp_path: Path) -> No
 
 
 def test_nothing_was_taken() -> None:
-    audit = traced(["a", "b"], Corpus(["a"], [("x", "y")]), Corpus(["b"], [None]), np.empty(0, np.int64),
+    audit = trace_labels(["a", "b"], Corpus(["a"], [("x", "y")]), Corpus(["b"], [None]), np.empty(0, np.int64),
                    as_objects([]), np.empty(0, np.int64))
     assert audit.labels.tolist() == [("x", "y"), None] and audit.steps.tolist() == [0, -1]

@@ -11,7 +11,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from halflabel.data.cleaning import clean, without
+from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
 from halflabel.data.sequences import concat
@@ -23,7 +23,7 @@ from halflabel.persistence.model import TrainedModel, load
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
-from halflabel.validation import aligned, as_corpus, as_objects, as_pool, as_texts, pair, traced
+from halflabel.validation import align_truth, as_corpus, as_objects, as_pool, as_texts, texts_and_labels, trace_labels
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -64,12 +64,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         everything = concat(given.texts, pool.texts)
         labelled, said = clean(given.labelled(), role="labelled")
         pool, more = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
-        pool = without(pool, labelled)
-        development = None if dev is None else as_corpus(*pair(dev, "dev"), "dev")
+        pool = drop_labelled(pool, labelled)
+        development = None if dev is None else as_corpus(*texts_and_labels(dev, "dev"), "dev")
         kept = None if folder is None else Path(folder)
         with nullcontext() if kept is None else locked(kept, RUN):
             trained = fit(labelled, pool, self.chosen_settings(labelled.task), dev=development,
-                          truth=aligned(truth, hidden.texts, pool), classes=columns, folder=kept, resume=resume,
+                          truth=align_truth(truth, hidden.texts, pool), classes=columns, folder=kept, resume=resume,
                           report=report)
         self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).bag_of_words and self.encoder not in (None, WORDS)
@@ -91,7 +91,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         taken = np.flatnonzero(guard.since.numpy() >= 0)
         found, steps = as_objects(classes.names_of(guard.label.numpy()[taken])), guard.since.numpy()[taken]
         rows = taken if trained.rows is None else np.asarray(trained.rows)[taken]
-        self._audit = traced(everything, labelled, pool, rows, found, steps)
+        self._audit = trace_labels(everything, labelled, pool, rows, found, steps)
 
     @property
     def transduction_(self) -> np.ndarray:
@@ -135,7 +135,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if self._model.task == "multi-class":
             return float(super().score(X, y, sample_weight))
         given = as_corpus(X, y, "the texts")
-        classes = self._model.classes.widened(given.labels)
+        classes = self._model.classes.extended(given.labels)
         found = self._model.rules(self._model.scores(given.texts))
         unseen = len(classes) - len(self._model.classes)
         right = (classes.matrix(given.labels) == np.pad(found, ((0, 0), (0, unseen)))).all(axis=1)

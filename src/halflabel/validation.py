@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.data.columns import rows_holding
+from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Labels, from_matrix, is_matrix, label_of
 from halflabel.data.readers.read import listed, usual_columns, view_columns
@@ -76,7 +76,7 @@ def as_corpus(texts: Any, labels: Any, name: str) -> Corpus:
     return Corpus(found, given, source=name)
 
 
-def pair(given: Any, name: str) -> tuple[Any, Any]:
+def texts_and_labels(given: Any, name: str) -> tuple[Any, Any]:
     """Texts and labels that came as one."""
     if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise BadInput(f"{name}: a {type(given).__name__} was given; give a pair of texts and labels: (X, y).")
@@ -126,7 +126,7 @@ def as_views(views: Any) -> Sequence[tuple[str, ...]]:
 
 
 @dataclass(frozen=True, eq=False)
-class Audit:
+class LabelTrace:
     """Which of N texts were taken to have a label, which, and at which step; laid out for all texts when looked at."""
 
     number: int
@@ -149,8 +149,8 @@ class Audit:
         return steps
 
 
-def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, taken: np.ndarray, found: np.ndarray,
-           steps: np.ndarray) -> Audit:
+def trace_labels(everything: Sequence[str], labelled: Corpus, pool: Corpus, taken: np.ndarray, found: np.ndarray,
+           steps: np.ndarray) -> LabelTrace:
     """The labels of all texts: of labelled ones, at step 0, and of those rows of the pool (rising) that were taken to
     have a label (found) at a step."""
     known: dict[str, tuple[Any, int]] = {text: (label, 0) for text, label in zip(labelled.texts, labelled.labels,
@@ -177,15 +177,15 @@ def traced(everything: Sequence[str], labelled: Corpus, pool: Corpus, taken: np.
                 there, order = np.flatnonzero(np.isin(rows, places)), np.argsort(places)
                 places, mine = there, mine[order[np.searchsorted(places, rows[there], sorter=order)]]
             notes.append((start + places, found[mine], steps[mine]))
-        same = rows_holding(part, known)
+        same = matching_rows(part, known)
         pairs = [known[part[i]] for i in same.tolist()]
         notes.append((start + same, as_objects([label for label, _ in pairs]),
                       np.array([step for _, step in pairs], np.int64)))
         start += len(part)
-    return Audit(len(everything), *map(np.concatenate, zip(*notes, strict=True)))
+    return LabelTrace(len(everything), *map(np.concatenate, zip(*notes, strict=True)))
 
 
-def aligned(truth: Any, unlabelled: Sequence[str], pool: Corpus) -> list[Any] | None:
+def align_truth(truth: Any, unlabelled: Sequence[str], pool: Corpus) -> list[Any] | None:
     """True labels in the order of the pool, for measuring alone."""
     if truth is None:
         return None

@@ -157,10 +157,10 @@ def test_any_order_gives_the_same_classes_through_json(names: list, seed: int) -
 
 def test_classes_are_widened_by_labels_that_they_lack() -> None:
     classes = Classes(("a", "b"))
-    assert classes.widened([("b", "z"), None, ("y",), ()]).names == ("a", "b", "y", "z")
-    assert classes.widened([(), ()]).names == classes.widened(["a"]).names == ("a", "b")
-    assert Classes((1, 2)).widened([2, 3]).names == (1, 2, 3)
+    assert classes.extended([("b", "z"), None, ("y",), ()]).names == ("a", "b", "y", "z")
+    assert classes.extended([(), ()]).names == classes.extended(["a"]).names == ("a", "b")
+    assert Classes((1, 2)).extended([2, 3]).names == (1, 2, 3)
     with pytest.raises(BadInput, match="t.csv, text 2: the label 'y' is unknown"):
-        classes.widened([None, "y", "z"], source="t.csv")
+        classes.extended([None, "y", "z"], source="t.csv")
     with pytest.raises(BadInput, match=r"text 2: the label '1' is unknown \(it is text, the known 1 is whole number"):
-        Classes((1, 2)).widened([2, "1"])
+        Classes((1, 2)).extended([2, "1"])

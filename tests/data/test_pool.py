@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from halflabel.data.cleaning import clean, without
-from halflabel.data.columns import TextColumn, rows_holding
+from halflabel.data.cleaning import clean, drop_labelled
+from halflabel.data.columns import TextColumn, matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.pool import Seen, open_pool
 from halflabel.data.readers import files
@@ -190,16 +190,16 @@ def test_sequences_stay_where_they_lie(texts: TextColumn) -> None:
 
 def test_rows_holding_texts(texts: TextColumn) -> None:
     wanted = {"text 5", "b", "nowhere"}
-    assert rows_holding(texts, wanted).tolist() == [5]
-    assert rows_holding(concat(["a", "b"], texts), wanted).tolist() == [1, 7]
-    assert rows_holding(subset(texts, [9, 5]), wanted).tolist() == [1]
+    assert matching_rows(texts, wanted).tolist() == [5]
+    assert matching_rows(concat(["a", "b"], texts), wanted).tolist() == [1, 7]
+    assert matching_rows(subset(texts, [9, 5]), wanted).tolist() == [1]
 
 
 def test_stored_and_other_texts_are_cleaned_together(texts: TextColumn) -> None:
     pool = Corpus(["text 3", " ", "new", "new"], [None] * 4) + Corpus(texts, [None] * 100)
     kept, _ = clean(pool, role="unlabelled")
     assert list(kept.texts) == ["text 3", "new", *(f"text {i}" for i in range(100) if i != 3)]
-    assert len(without(kept, Corpus(["text 7", "new"], ["a", "b"]))) == 99
+    assert len(drop_labelled(kept, Corpus(["text 7", "new"], ["a", "b"]))) == 99
 
 
 def test_reading_ahead_gives_everything_and_errors_too() -> None:

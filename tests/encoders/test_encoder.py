@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from halflabel.data.columns import key_of
+from halflabel.data.columns import text_hash
 from halflabel.encoders import encoder as doors
 from halflabel.encoders.encoder import Encoder, pool
 from halflabel.encoders.inference import encode
@@ -148,7 +148,7 @@ def test_another_encoder_has_a_folder_of_its_own(tiny_encoder: str, tmp_path: Pa
 
 
 def test_keys_differ_by_content() -> None:
-    assert key_of("a") != key_of("b") and key_of("a") == key_of("a") and len(key_of("\ud800")) == 16
+    assert text_hash("a") != text_hash("b") and text_hash("a") == text_hash("a") and len(text_hash("\ud800")) == 16
 
 
 def test_frozen_vectors_lose_a_share_of_their_entries_in_training_alone() -> None:

@@ -53,7 +53,7 @@ def test_counts_take_few_bytes(most: int, kind: type) -> None:
 
 
 def test_few_files_are_open_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.data.columns.OPEN", 3)
+    monkeypatch.setattr("halflabel.data.columns.MAX_OPEN_FILES", 3)
     ids = stored.TokenIds(stored.shards(tmp_path, [str(i) for i in range(40)], lambda some: stored.ragged(
         [np.arange(int(text), dtype=np.int32) for text in some]), 4))
     order = np.random.default_rng(0).permutation(40).tolist()

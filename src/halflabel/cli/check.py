@@ -12,7 +12,7 @@ from halflabel.data.corpus import Corpus
 from halflabel.errors import BadInput
 
 if TYPE_CHECKING:
-    from halflabel.data.diagnostics import Finding
+    from halflabel.data.diagnostics import Diagnostic
     from halflabel.data.readers.files import File
 
 WARNED, WRONG = 1, 2
@@ -41,7 +41,7 @@ def check(
     halflabel check labelled.csv --strict --json
     """
     from halflabel.cli.inputs import ColumnNames
-    from halflabel.data.diagnostics import Finding
+    from halflabel.data.diagnostics import Diagnostic
 
     report: dict[str, Any] = {}
     try:
@@ -49,7 +49,7 @@ def check(
         if tokens:
             findings += measured(report.pop("_corpora"), encoder, plan or "laptop", report)
     except BadInput as error:
-        findings = [Finding("error", str(error), "nothing was looked at beyond this")]
+        findings = [Diagnostic("error", str(error), "nothing was looked at beyond this")]
     report.pop("_corpora", None)
     levels = [finding.level for finding in findings]
     if json:
@@ -61,7 +61,7 @@ def check(
 
 
 def examined(labelled: list[Path], pool: list[Path], dev: Path | None, columns: Any,
-             report: dict[str, Any]) -> list[Finding]:
+             report: dict[str, Any]) -> list[Diagnostic]:
     """What the files say by themselves."""
     from halflabel.cli.inputs import check_known
     from halflabel.data import diagnostics as doctor
@@ -78,42 +78,42 @@ def examined(labelled: list[Path], pool: list[Path], dev: Path | None, columns: 
     counts = doctor.label_counts(known)
     report |= {"rows": len(given), "labelled": len(known), "without_label": len(given) - len(known), "task": known.task,
                "labels": {str(name): count for name, count in counts.most_common()}}
-    found = [*doctor.of_labels(known), *doctor.of_rows(known, "labelled"),
-             *doctor.of_characters(known.texts, known.source)]
+    found = [*doctor.check_labels(known), *doctor.check_rows(known, "labelled"),
+             *doctor.check_encoding(known.texts, known.source)]
     found += [finding for file in files for finding in columns_of(file, columns)]
     clear, rest = clean(known, role="labelled")[0], given.unlabelled()
     whole: Corpus = rest
     if pool:
         whole, notices = open_pool([*([rest] if len(rest) else []), *map(str, pool)], text=columns.text)
-        found += [doctor.of_notice(notice) for notice in notices]
-        found += doctor.of_characters(whole.texts, whole.source)
+        found += [doctor.notice_diagnostic(notice) for notice in notices]
+        found += doctor.check_encoding(whole.texts, whole.source)
     report["unlabelled"] = len(whole)
-    found += doctor.of_overlap(whole.texts, clear, ("labelled", "unlabelled"), "they count as labelled")
+    found += doctor.check_overlap(whole.texts, clear, ("labelled", "unlabelled"), "they count as labelled")
     if dev is not None:
         judged = read(str(dev), text=columns.text, label=columns.label).labelled()
         check_known(judged, Classes.of(known.labels))
         report["dev"] = len(judged)
         for texts, name in ((clear.texts, "labelled"), (whole.texts, "unlabelled")):
-            found += doctor.of_overlap(texts, judged, ("dev", name), "the dev score may be too good; take them out")
+            found += doctor.check_overlap(texts, judged, ("dev", name), "the dev score may be too good; take them out")
     report["_corpora"] = (clear, whole)
     return found
 
 
-def columns_of(file: File, columns: Any) -> list[Finding]:
+def columns_of(file: File, columns: Any) -> list[Diagnostic]:
     """What looks odd about the columns of a file."""
     from halflabel.data import diagnostics as doctor
-    from halflabel.data.readers.formats import load
-    from halflabel.data.readers.read import column_of, usual_names
+    from halflabel.data.readers.formats import read_table
+    from halflabel.data.readers.read import find_column, header_names
 
     if Path(file.path).is_dir():
         return []
-    table = load(file, usual_names(columns.text, columns.label))
-    text = column_of(table, file.shown, columns.text, "text")
+    table = read_table(file, header_names(columns.text, columns.label))
+    text = find_column(table, file.name, columns.text, "text")
     assert text is not None, "the file has been read before"
-    return doctor.of_columns(table, file.shown, text, column_of(table, file.shown, columns.label, "label"))
+    return doctor.check_columns(table, file.name, text, find_column(table, file.name, columns.label, "label"))
 
 
-def measured(corpora: tuple[Corpus, Corpus], encoder: str | None, plan: str, report: dict[str, Any]) -> list[Finding]:
+def measured(corpora: tuple[Corpus, Corpus], encoder: str | None, plan: str, report: dict[str, Any]) -> list[Diagnostic]:
     """Lengths in tokens, and what training would take, by a short trial of the encoder."""
     from halflabel.classifier import TextClassifier
     from halflabel.data import diagnostics as doctor
@@ -123,17 +123,17 @@ def measured(corpora: tuple[Corpus, Corpus], encoder: str | None, plan: str, rep
 
     settings = TextClassifier(encoder=encoder, plan=plan).chosen_settings(corpora[0].task)
     loaded = load_encoder(settings.encoder, settings.plan.max_tokens)
-    found: list[Finding] = []
+    found: list[Diagnostic] = []
     for corpus in corpora:
         if len(corpus):
-            lengths = token_lengths(loaded, doctor.sampled(corpus.texts))
-            found += doctor.of_lengths(lengths, loaded.max_tokens, corpus.source)
+            lengths = token_lengths(loaded, doctor.sample_texts(corpus.texts))
+            found += doctor.check_lengths(lengths, loaded.max_tokens, corpus.source)
     report["estimate"] = cost = estimate(loaded, settings.plan, *corpora, bounded=find(settings.method).subsamples_pool)
     what = f"training by the plan {plan} takes about {cost['minutes']:.0f} min and {cost['gigabytes']:.1f} GB of memory"
-    return [*found, doctor.Finding("note", what, "measured by a short trial on this machine")]
+    return [*found, doctor.Diagnostic("note", what, "measured by a short trial on this machine")]
 
 
-def show(report: dict[str, Any], findings: list[Finding]) -> None:
+def show(report: dict[str, Any], findings: list[Diagnostic]) -> None:
     """The report for people."""
     facts: dict[str, object] = {name.replace("_", " "): value for name, value in report.items()
                                 if isinstance(value, (int, str))}

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from halflabel.data.cleaning import clean, without
-from halflabel.data.columns import rows_holding
+from halflabel.data.cleaning import clean, drop_labelled
+from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_pool
@@ -113,7 +113,7 @@ def labelled_rows(file: File | Path, text_column: str | None, label_column: str 
     """The rows of a dev or test file that have a text and a label; with `unseen`, labels may be new to `classes`."""
     corpus = read(file, text=text_column, label=label_column)
     if unseen:
-        classes.widened(corpus.labels, source=corpus.source)
+        classes.extended(corpus.labels, source=corpus.source)
     else:
         check_known(corpus, classes)
     labelled = corpus.labelled()

@@ -121,7 +121,7 @@ def same_format(files: Sequence[File]) -> str:
     from halflabel.data.readers.read import usual_names
 
     file = files[0]
-    if Path(file.path).is_dir() or (file.is_stream and is_plain(file, usual_names())):
+    if Path(file.path).is_dir() or (file.is_stream and is_plain_text(file, header_names())):
         return "jsonl"
     return "tsv" if file.suffix in (".tsv", ".tab") else SAME_AS_INPUT[format_of(file, usual_names()).name]
 
@@ -153,7 +153,7 @@ def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
     from halflabel.data.readers.lines import as_they_come
     from halflabel.data.readers.read import usual_names
 
-    typed = file.is_input and sys.stdin is not None and sys.stdin.isatty()
+    typed = file.is_stdin and sys.stdin is not None and sys.stdin.isatty()
     if typed:
         console.hint("type texts, one per line; end with Ctrl-D")
     if file.is_stream and text_column is None and (typed or is_plain(file, usual_names())):

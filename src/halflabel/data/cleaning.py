@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from halflabel.data.columns import rows_holding
+from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.sequences import LazySequence, parts_of
 from halflabel.notices import Notice, dropped
@@ -43,7 +43,7 @@ def _with_stored(pool: Corpus) -> Corpus:
         start += len(part)
         for later, at in zip(parts[1:], accumulate(map(len, parts)), strict=False):
             if at >= start and len(part):
-                kept[at + rows_holding(later, part)] = False
+                kept[at + matching_rows(later, part)] = False
         if not isinstance(part, LazySequence):
             mine = range(start - len(part), start)
             first = set({part[i - mine.start]: i for i in reversed(mine) if part[i - mine.start].strip()}.values())
@@ -51,9 +51,9 @@ def _with_stored(pool: Corpus) -> Corpus:
     return pool if kept.all() else pool.take(np.flatnonzero(kept))  # type: ignore[arg-type]
 
 
-def without(pool: Corpus, labelled: Corpus) -> Corpus:
+def drop_labelled(pool: Corpus, labelled: Corpus) -> Corpus:
     """The pool less the texts whose label is known."""
-    known = rows_holding(pool.texts, labelled.texts)
+    known = matching_rows(pool.texts, labelled.texts)
     if not len(known):
         return pool
     mask = np.ones(len(pool), dtype=bool)

@@ -24,7 +24,7 @@ from halflabel.data.sequences import Concat, LazySequence, Subset
 from halflabel.errors import BadInput
 
 T = TypeVar("T")
-OPEN = 256  # files of a column that are open at a time: a process may have a thousand or so
+MAX_OPEN_FILES = 256  # files of a column that are open at a time: a process may have a thousand or so
 DAMAGED = "; empty it with: halflabel cache --clear"
 SPAN = struct.Struct("<2q")  # where a row begins and where it ends, as Arrow writes it: two of its offsets
 OFFSET = SPAN.size // 2
@@ -63,14 +63,14 @@ class MappedFile:
             self.file.close()
 
 
-class Column(LazySequence[T]):
+class ArrowColumn(LazySequence[T]):
     """One column of Arrow files; `cell` makes a row of its bytes, `key` names the content."""
 
     def __init__(self, files: Sequence[Path], name: str, cell: Callable[[bytes], T], *, key: str = "") -> None:
         self.files, self.name, self.cell, self.key = list(files), name, cell, key
         self.chunks = [chunk for file in self.files for chunk in _chunks(str(file), name)]
         self.ends = list(accumulate(chunk.rows for chunk in self.chunks))
-        self.opened = lru_cache(OPEN)(MappedFile)
+        self.opened = lru_cache(MAX_OPEN_FILES)(MappedFile)
 
     def __len__(self) -> int:
         return self.ends[-1] if self.ends else 0
@@ -89,7 +89,7 @@ class Column(LazySequence[T]):
         return (_arrow(chunk.file)[1].get_batch(chunk.batch).column(self.name) for chunk in self.chunks)
 
 
-class TextColumn(Column[str]):
+class TextColumn(ArrowColumn[str]):
     """Different texts that are not empty."""
 
     def __init__(self, file: Path, key: str, name: str = "text") -> None:
@@ -118,20 +118,20 @@ def strings(texts: Sequence[str]) -> Any:
     return pa.LargeStringArray.from_buffers(len(cells), pa.py_buffer(ends), pa.py_buffer(b"".join(cells)))
 
 
-def key_of(text: str) -> bytes:
+def text_hash(text: str) -> bytes:
     """The content of a text as 16 bytes."""
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
-def rows_holding(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
+def matching_rows(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
     """Rows of `texts` that hold one of the wanted texts, in order."""
     names = wanted if isinstance(wanted, (set, frozenset)) else frozenset(wanted)
     if isinstance(texts, Concat):
         starts = [0, *texts.ends]
         return np.concatenate([np.empty(0, np.int64), *(
-            start + rows_holding(part, names) for start, part in zip(starts, texts.parts, strict=False))])
+            start + matching_rows(part, names) for start, part in zip(starts, texts.parts, strict=False))])
     if isinstance(texts, Subset) and isinstance(texts.base, TextColumn):
-        return np.flatnonzero(np.isin(texts.rows, rows_holding(texts.base, names)))
+        return np.flatnonzero(np.isin(texts.rows, matching_rows(texts.base, names)))
     if not isinstance(texts, TextColumn):
         return np.array([i for i, text in enumerate(texts) if text in names], dtype=np.int64)
     return texts.among(names)

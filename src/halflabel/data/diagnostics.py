@@ -11,9 +11,9 @@ from typing import Any, Literal
 import numpy as np
 
 from halflabel.data.cleaning import clean
-from halflabel.data.columns import rows_holding
+from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
-from halflabel.data.readers.formats import Table
+from halflabel.data.readers.formats import SourceTable
 from halflabel.notices import Dropped, Notice
 
 Level = Literal["error", "warning", "note"]
@@ -24,7 +24,7 @@ RARE, UNEVEN = 2, 20.0  # texts that a class should have; how much larger the la
 
 
 @dataclass(frozen=True)
-class Finding:
+class Diagnostic:
     """Something worth knowing: what it is, and what is done or should be done about it."""
 
     level: Level
@@ -35,30 +35,30 @@ class Finding:
         return asdict(self)
 
 
-def of_labels(corpus: Corpus) -> list[Finding]:
+def check_labels(corpus: Corpus) -> list[Diagnostic]:
     """Labels that are too few, too rare, too uneven, too many, or twice there under similar names."""
     counts = label_counts(corpus)
     names, texts = list(counts), sum(label is not None for label in corpus.labels)
     found = []
     if len(names) < 2:
         what = f"{corpus.source} has {len(names)} different labels"
-        return [Finding("error", what, "give texts of at least two labels; name the column with --label-column")]
+        return [Diagnostic("error", what, "give texts of at least two labels; name the column with --label-column")]
     rare = [str(name) for name in names if counts[name] < RARE]
     if rare:
-        found.append(Finding("warning", f"{len(rare)} labels have a single text ({_some(rare)})",
+        found.append(Diagnostic("warning", f"{len(rare)} labels have a single text ({_some(rare)})",
                              "label more texts of them: nothing can be held out of one"))
     if max(counts.values()) > UNEVEN * min(counts.values()):
         what = f"the largest class has {max(counts.values())} texts, the smallest {min(counts.values())}"
-        found.append(Finding("warning", what, "label more of the small ones, or look at macro F1, not accuracy"))
+        found.append(Diagnostic("warning", what, "label more of the small ones, or look at macro F1, not accuracy"))
     if len(names) > max(20, texts / 2):
-        found.append(Finding("warning", f"{len(names)} different labels for {texts} labelled texts",
+        found.append(Diagnostic("warning", f"{len(names)} different labels for {texts} labelled texts",
                              "this looks like a column of ids or texts; name the right one with --label-column"))
     alike: dict[str, list[str]] = {}
     for name in map(str, names):
         alike.setdefault(" ".join(name.casefold().replace("_", " ").replace("-", " ").split()), []).append(name)
     for group in alike.values():
         if len(group) > 1:
-            found.append(Finding("warning", f"the labels {_some(group)} look like one label",
+            found.append(Diagnostic("warning", f"the labels {_some(group)} look like one label",
                                  "give them one name if they are; they count as different"))
     return found
 
@@ -69,38 +69,38 @@ def label_counts(corpus: Corpus) -> Counter[Any]:
     return Counter(name for names in several for name in names)
 
 
-def of_rows(corpus: Corpus, role: str) -> list[Finding]:
+def check_rows(corpus: Corpus, role: str) -> list[Diagnostic]:
     """Empty and duplicate texts, and texts with different labels."""
-    return [of_notice(notice) for notice in clean(corpus, role=role)[1]]
+    return [notice_diagnostic(notice) for notice in clean(corpus, role=role)[1]]
 
 
-def of_notice(notice: Notice) -> Finding:
+def notice_diagnostic(notice: Notice) -> Diagnostic:
     """A notice about texts that training would use, before it does."""
     if isinstance(notice, Dropped):
-        return Finding("warning", notice.warning, "fix the file if they matter")
-    return Finding("note", notice, "nothing to do")
+        return Diagnostic("warning", notice.warning, "fix the file if they matter")
+    return Diagnostic("note", notice, "nothing to do")
 
 
-def of_overlap(texts: Sequence[str], other: Corpus, names: tuple[str, str], action: str) -> list[Finding]:
+def check_overlap(texts: Sequence[str], other: Corpus, names: tuple[str, str], action: str) -> list[Diagnostic]:
     """Texts that occur in two parts."""
-    both = len(rows_holding(texts, other.texts))
-    return [Finding("warning", f"{both} texts are among both the {names[0]} and the {names[1]} texts", action)
+    both = len(matching_rows(texts, other.texts))
+    return [Diagnostic("warning", f"{both} texts are among both the {names[0]} and the {names[1]} texts", action)
             ] if both else []
 
 
-def of_characters(texts: Sequence[str], source: str) -> list[Finding]:
+def check_encoding(texts: Sequence[str], source: str) -> list[Diagnostic]:
     """Signs of a wrong encoding in a sample of the texts."""
-    some = sampled(texts)
+    some = sample_texts(texts)
     signs = {"the replacement character U+FFFD": "characters were lost before; export the file again as UTF-8",
              "UTF-8 that was read as Latin-1 (Ã© instead of é)": "save it again as UTF-8, from the program that wrote it",
              "control characters": "they are kept; take them out if they mean nothing"}
     counts = [sum("\ufffd" in text for text in some), sum(bool(MOJIBAKE.search(text)) for text in some),
               sum(bool(CONTROL.search(text)) for text in some)]
-    return [Finding("warning", f"{count} of {len(some)} texts of {source} hold {sign}", action)
+    return [Diagnostic("warning", f"{count} of {len(some)} texts of {source} hold {sign}", action)
             for (sign, action), count in zip(signs.items(), counts, strict=True) if count]
 
 
-def of_columns(table: Table, shown: str, text: str, label: str | None) -> list[Finding]:
+def check_columns(table: SourceTable, shown: str, text: str, label: str | None) -> list[Diagnostic]:
     """Columns that look more like the texts than the one that was taken, and columns without a name."""
     found = []
 
@@ -112,28 +112,28 @@ def of_columns(table: Table, shown: str, text: str, label: str | None) -> list[F
         if name in (text, label):
             continue
         if name.strip() == "" or name.startswith("Unnamed:"):
-            found.append(Finding("note", f"{shown} has a column without a name", "it is not looked at"))
+            found.append(Diagnostic("note", f"{shown} has a column without a name", "it is not looked at"))
         elif words(name) > 3 * max(1.0, words(text)):
-            found.append(Finding("warning", f"the column {name!r} of {shown} has far longer texts than {text!r}",
+            found.append(Diagnostic("warning", f"the column {name!r} of {shown} has far longer texts than {text!r}",
                                  f"if those are the texts, give --text-column {name}"))
     if label is not None and table.rows > 1 and words(label) > 8:
-        found.append(Finding("warning", f"the cells of the label column {label!r} of {shown} are whole sentences",
+        found.append(Diagnostic("warning", f"the cells of the label column {label!r} of {shown} are whole sentences",
                              "name the right column with --label-column"))
     return found
 
 
-def of_lengths(lengths: np.ndarray, limit: int, source: str) -> list[Finding]:
+def check_lengths(lengths: np.ndarray, limit: int, source: str) -> list[Diagnostic]:
     """Texts that are longer than what is read of them; lengths in tokens, cut or not, (N,)."""
     share = float((lengths > limit).mean()) if len(lengths) else 0.0
     middle, most = (int(np.median(lengths)), int(lengths.max())) if len(lengths) else (0, 0)
     what = (f"texts of {source} have {middle} tokens on the median and {most} at most, and {share:.0%} pass the limit "
             f"of {limit}")
     if share > 0.05:
-        return [Finding("warning", what, f"only the first {limit} tokens count; --set max_tokens=... reads more")]
-    return [Finding("note", what, "nothing to do")]
+        return [Diagnostic("warning", what, f"only the first {limit} tokens count; --set max_tokens=... reads more")]
+    return [Diagnostic("note", what, "nothing to do")]
 
 
-def sampled(texts: Sequence[str]) -> list[str]:
+def sample_texts(texts: Sequence[str]) -> list[str]:
     """At most SAMPLE texts, spread over all."""
     if len(texts) <= SAMPLE:
         return list(texts)

@@ -139,7 +139,7 @@ class Classes:
             raise BadInput(f"{place}the label {plain!r} is unknown{self._hint(plain)}; known are {known}")
         return column
 
-    def widened(self, labels: Iterable[Label | tuple[Label, ...] | None], *, source: str = "memory") -> Classes:
+    def extended(self, labels: Iterable[Label | tuple[Label, ...] | None], *, source: str = "memory") -> Classes:
         """These classes and, after them, those that only `labels` have.
 
         A label that only its kind keeps from being a known one is refused; so are labels of which none is known.

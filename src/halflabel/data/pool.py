@@ -21,8 +21,8 @@ from halflabel.atomic import cache_folder, write_folder
 from halflabel.data.columns import TextColumn, strings, write_arrow
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.files import File, as_files
-from halflabel.data.readers.formats import Table, format_of
-from halflabel.data.readers.read import column_of, no_text, read, usual_names, view_columns
+from halflabel.data.readers.formats import SourceTable, detect_format
+from halflabel.data.readers.read import find_column, header_names, no_text, read, view_columns
 from halflabel.data.sequences import Repeated, Zipped, columns_of, prefetch
 from halflabel.errors import BadInput
 from halflabel.notices import Notice, dropped
@@ -37,10 +37,10 @@ PARTS = 64  # of the hashes, which are sorted one after the other
 
 
 @dataclass(frozen=True)
-class Origin:
+class PoolSource:
     """Where texts come from: a file that is read in pieces, or a corpus in memory."""
 
-    shown: str
+    name: str
     views: list[str]
     file: File | None = None
     text: str = "text"
@@ -62,37 +62,37 @@ class Origin:
             for at in range(0, len(self.corpus), SPREAD):
                 yield [strings(column[at : at + SPREAD]) for column in columns]
             return
-        wanted = usual_names(self.text)
-        form = format_of(self.file, wanted)
+        wanted = header_names(self.text)
+        form = detect_format(self.file, wanted)
         assert form.stream is not None, "only files that are read in pieces"
         yield from form.stream(self.file, wanted, [self.text, *self.views])
 
 
-def origin(source: Any, text: str | None = None) -> Origin:
+def open_source(source: Any, text: str | None = None) -> PoolSource:
     """What is read in pieces is only looked into; the rest is read."""
     if isinstance(source, Corpus):
         width = len(source.views[0]) if source.views else 0
-        return Origin(source.source, [f"aug_{i}" for i in range(width)], corpus=source)
+        return PoolSource(source.source, [f"aug_{i}" for i in range(width)], corpus=source)
     if not isinstance(source, File) or Path(source.path).is_dir():
-        return origin(read(source, text=text, labels=False))
-    file, wanted = source, usual_names(text)
-    form = format_of(file, wanted)
+        return open_source(read(source, text=text, labels=False))
+    file, wanted = source, header_names(text)
+    form = detect_format(file, wanted)
     if form.stream is None:
-        return origin(read(source, text=text, labels=False))
-    table: Table = (form.head or form.read)(file, wanted)
+        return open_source(read(source, text=text, labels=False))
+    table: SourceTable = (form.head or form.read)(file, wanted)
     if not table.rows:
-        raise BadInput(f"{file.shown} has no rows; give at least one text")
-    column = column_of(table, file.shown, text, "text")
+        raise BadInput(f"{file.name} has no rows; give at least one text")
+    column = find_column(table, file.name, text, "text")
     if column is None:
-        raise BadInput(no_text(table, file.shown))
-    return Origin(file.shown, view_columns(table.names), file, column,
-                  labels=_labels(table, file.shown, column))
+        raise BadInput(no_text(table, file.name))
+    return PoolSource(file.name, view_columns(table.names), file, column,
+                  labels=_labels(table, file.name, column))
 
 
-def _labels(table: Table, shown: str, text: str) -> bool:
+def _labels(table: SourceTable, shown: str, text: str) -> bool:
     """Whether the first rows have labels."""
     try:
-        found = column_of(table, shown, None, "label")
+        found = find_column(table, shown, None, "label")
     except BadInput:  # two columns could be the labels: nobody looks at them, so it does not matter
         return False
     return found not in (None, text) and any(cell not in (None, "", -1) for cell in table.column(str(found)))
@@ -101,16 +101,16 @@ def _labels(table: Table, shown: str, text: str) -> bool:
 def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[Notice]]:
     """The different, not empty texts of files, globs, frames or corpora, and what is worth knowing about them."""
     given = sources if isinstance(sources, (list, tuple)) else [sources]
-    origins = [origin(one, text) for one in as_files(given)]
+    origins = [open_source(one, text) for one in as_files(given)]
     views = origins[0].views if len({tuple(one.views) for one in origins}) == 1 else []
-    shown = ", ".join(dict.fromkeys(one.shown for one in origins))
+    shown = ", ".join(dict.fromkeys(one.name for one in origins))
     key = _digest(json.dumps([VERSION, views, [[one.digest(), one.text] for one in origins]]).encode())
     place = (folder or cache_folder() / "pools") / key
     if not (place / ABOUT).is_file():
         place.parent.mkdir(parents=True, exist_ok=True)
         write_folder(place, lambda new: _build(new, origins, views), shared=True)
     about = json.loads((place / ABOUT).read_text(encoding="utf-8"))
-    notices = [Notice(f"the labels in {one.shown} are not used; --truth uses them for measuring only")
+    notices = [Notice(f"the labels in {one.name} are not used; --truth uses them for measuring only")
                for one in origins if one.labels]
     notices += dropped(about["empty"], "empty text", shown)
     notices += dropped(about["duplicates"], "duplicate text", shown)
@@ -119,7 +119,7 @@ def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = No
     return Corpus(texts, Repeated(None, len(texts)), ready, shown), notices
 
 
-def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
+def _build(folder: Path, origins: Sequence[PoolSource], views: list[str]) -> None:
     import pyarrow as pa
 
     names = ["text", *views]
@@ -141,7 +141,7 @@ def _build(folder: Path, origins: Sequence[Origin], views: list[str]) -> None:
     if len(again):
         _leave_out(folder / FILE, again, schema)
     about = {"version": VERSION, "texts": seen.number - len(again), "empty": empty, "duplicates": len(again),
-             "from": [one.shown for one in origins]}
+             "from": [one.name for one in origins]}
     (folder / ABOUT).write_text(json.dumps(about), encoding="utf-8")
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.data.columns import Column
+from halflabel.data.columns import ArrowColumn
 from halflabel.data.sequences import Concat, LazySequence, Subset, map_parts
 from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.batching import pad, padded_width
@@ -141,7 +141,7 @@ def cached_token_ids(encoder: Encoder | BagOfWords, texts: Sequence[str], folder
     def found(part: Sequence[str]) -> Sequence[np.ndarray]:
         if not isinstance(part, LazySequence):
             return encoder.tokens(part)
-        if not isinstance(part, Column):
+        if not isinstance(part, ArrowColumn):
             return LazyTokens(encoder, part)
         place = folder / encoder.tokenizer_fingerprint() / part.key
         return TokenIds(shards(place, part, lambda some: ragged(encoder.tokens(some))))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from halflabel.atomic import replace_file
-from halflabel.data.columns import Column, write_arrow
+from halflabel.data.columns import ArrowColumn, write_arrow
 from halflabel.types import Progress
 
 SHARD = 8192  # texts in a file
@@ -54,7 +54,7 @@ def table(vectors: np.ndarray) -> Any:
     return pa.FixedSizeListArray.from_arrays(pa.array(vectors.reshape(-1), pa.float32()), vectors.shape[1])
 
 
-class TokenIds(Column[np.ndarray]):
+class TokenIds(ArrowColumn[np.ndarray]):
     """Token ids of stored texts."""
 
     def __init__(self, files: Sequence[Path]) -> None:
@@ -66,7 +66,7 @@ class TokenIds(Column[np.ndarray]):
             small(np.diff(np.frombuffer(array.buffers()[1], np.int64, len(array) + 1))) for array in self.arrays())])
 
 
-class Vectors(Column[np.ndarray]):
+class Vectors(ArrowColumn[np.ndarray]):
     """Frozen vectors of stored texts, rows of width H."""
 
     def __init__(self, files: Sequence[Path]) -> None:

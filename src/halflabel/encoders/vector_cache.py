@@ -12,7 +12,7 @@ import numpy as np
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 
-from halflabel.data.columns import key_of
+from halflabel.data.columns import text_hash
 from halflabel.data.sequences import LazySequence, map_parts
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode
@@ -49,7 +49,7 @@ class VectorCache:
 
     def _known(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Those not yet on disk are computed and written, a shard at a time."""
-        keys = [key_of(text) for text in texts]
+        keys = [text_hash(text) for text in texts]
         known = self._read(set(keys))
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in known}.items())
         for start in range(0, len(missing), SHARD):

@@ -10,7 +10,7 @@ from pathlib import Path
 from halflabel.bench.corpora.parts import Parts, needed
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.files import File
-from halflabel.data.readers.lines import split
+from halflabel.data.readers.lines import split_lines
 from halflabel.errors import BadInput
 
 PARTS = ("train", "val", "test")
@@ -26,13 +26,13 @@ def read(name: str, folder: Path) -> Parts:
 
 def part(texts: File, labels: File) -> Corpus:
     """A line of each file for each abstract; labels are parted by spaces."""
-    lines, names = split(texts.text()), split(labels.text())
+    lines, names = split_lines(texts.text()), split_lines(labels.text())
     if len(lines) != len(names):
-        raise BadInput(f"{texts.shown} has {len(lines):,} lines and {labels.shown} has {len(names):,}; one of them is "
+        raise BadInput(f"{texts.name} has {len(lines):,} lines and {labels.name} has {len(names):,}; one of them is "
                        "cut, unpack it again")
     for i, (text, name) in enumerate(zip(lines, names, strict=True), 1):
         for file, line in ((texts, text), (labels, name)):
             if not line.strip():
-                raise BadInput(f"{file.shown}, line {i} is empty; unpack the file again")
+                raise BadInput(f"{file.name}, line {i} is empty; unpack the file again")
     return Corpus([line.strip() for line in lines], [tuple(dict.fromkeys(name.split())) for name in names],
-                  source=texts.shown)
+                  source=texts.name)

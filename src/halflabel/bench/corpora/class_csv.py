@@ -18,7 +18,7 @@ from pathlib import Path
 from halflabel.bench.corpora.parts import Parts, existing, needed
 from halflabel.bench.corpora.store import stored
 from halflabel.data.corpus import Label
-from halflabel.data.readers.files import File, decoded, line_blocks
+from halflabel.data.readers.files import File, decode, line_blocks
 from halflabel.errors import BadInput
 
 HEADER = "class index"  # the first cell of a header that some copies have
@@ -82,10 +82,10 @@ def rows(file: File, layout: Layout) -> Iterator[tuple[str, str]]:
         start = 1
         for cells in reader:
             if cells and not (start == 1 and cells[0].lower() == HEADER):
-                yield layout.row(cells, f"{file.shown}, line {start}")
+                yield layout.row(cells, f"{file.name}, line {start}")
             start = reader.line_num + 1
     except csv.Error as error:
-        raise BadInput(f"{file.shown}, line {start}: not readable as csv ({error}), the file may be cut; unpack it "
+        raise BadInput(f"{file.name}, line {start}: not readable as csv ({error}), the file may be cut; unpack it "
                        "again") from None
     finally:
         csv.field_size_limit(before)
@@ -94,11 +94,11 @@ def rows(file: File, layout: Layout) -> Iterator[tuple[str, str]]:
 def _lines(file: File) -> Iterator[str]:
     first = 1
     for block in line_blocks(file):
-        yield from io.StringIO(decoded(block, file.shown, first=first), newline="\n")
+        yield from io.StringIO(decode(block, file.name, first=first), newline="\n")
         first += block.count(b"\n")
 
 
 def _indexed(file: File) -> bool:
     """Whether the first cell is a class index, or a header that says so."""
-    start = decoded(file.head[: file.head.find(b"\n") + 1] or file.head, file.shown).lstrip().lstrip('"')
+    start = decode(file.head[: file.head.find(b"\n") + 1] or file.head, file.name).lstrip().lstrip('"')
     return start.lower().startswith(HEADER) or start[:1].isdecimal()

@@ -10,7 +10,7 @@ from pathlib import Path
 from halflabel.bench.corpora.parts import Parts, needed
 from halflabel.bench.corpora.store import stored
 from halflabel.data.corpus import Label
-from halflabel.data.readers.files import File, decoded, line_blocks
+from halflabel.data.readers.files import File, decode, line_blocks
 from halflabel.errors import BadInput
 
 TOPICS = "rcv1-v2.topics.qrels"
@@ -45,7 +45,7 @@ def assignments(file: File) -> dict[int, list[str]]:
         if not cells:
             continue
         if len(cells) != 3 or not cells[1].isdecimal() or cells[2] != "1":
-            raise BadInput(f"{file.shown}, line {number}: {line[:40]!r} is not TOPIC DOCUMENT 1, the file may be cut; "
+            raise BadInput(f"{file.name}, line {number}: {line[:40]!r} is not TOPIC DOCUMENT 1, the file may be cut; "
                            "unpack it again")
         found.setdefault(int(cells[1]), []).append(sys.intern(cells[0]))
     return found
@@ -55,7 +55,7 @@ def labelled(file: File, topics: dict[int, list[str]], source: File) -> Iterator
     """The tokens of each document with its topics."""
     for number, text in documents(file):
         if number not in topics:
-            raise BadInput(f"{source.shown} has no topic for document {number} of {file.shown}; one of the files is "
+            raise BadInput(f"{source.name} has no topic for document {number} of {file.name}; one of the files is "
                            "cut, unpack them again")
         yield text, " ".join(topics[number])
 
@@ -66,7 +66,7 @@ def documents(file: File) -> Iterator[tuple[int, str]]:
 
     def whole() -> tuple[int, str]:
         if not words or words[0] != ".W" or len(words) == 1:
-            raise BadInput(f"{file.shown}, line {begun}: document {document} has no words after .W, the file may be "
+            raise BadInput(f"{file.name}, line {begun}: document {document} has no words after .W, the file may be "
                            "cut; unpack it again")
         return document, " ".join(words[1:])
 
@@ -76,15 +76,15 @@ def documents(file: File) -> Iterator[tuple[int, str]]:
             if document >= 0:
                 yield whole()
             if len(cells) != 2 or not cells[1].isdecimal():
-                raise BadInput(f"{file.shown}, line {line}: {text[:40]!r} is not .I NUMBER; take a token file")
+                raise BadInput(f"{file.name}, line {line}: {text[:40]!r} is not .I NUMBER; take a token file")
             document, begun, words = int(cells[1]), line, []
         elif cells and document < 0:
-            raise BadInput(f"{file.shown}, line {line}: {text[:40]!r} comes before the first .I; take a token file "
+            raise BadInput(f"{file.name}, line {line}: {text[:40]!r} comes before the first .I; take a token file "
                            "(lyrl2004_tokens_*.dat)")
         else:
             words += cells
     if document < 0:
-        raise BadInput(f"{file.shown} has no documents; unpack it again")
+        raise BadInput(f"{file.name} has no documents; unpack it again")
     yield whole()
 
 
@@ -92,6 +92,6 @@ def lines(file: File) -> Iterable[tuple[int, str]]:
     """Lines with their numbers from 1, a block at a time."""
     number = 0
     for block in line_blocks(file):
-        for line in decoded(block, file.shown, first=number + 1).removesuffix("\n").split("\n"):
+        for line in decode(block, file.name, first=number + 1).removesuffix("\n").split("\n"):
             number += 1
             yield number, line

@@ -56,7 +56,7 @@ def stored(name: str, files: Sequence[File], rows: Rows, label: Callable[[str], 
         if one not in known:
             known[one] = label(one)
         labels.append(known[one])
-    return Corpus(Kept(texts) if drawn else texts, labels, source=", ".join(file.shown for file in files))
+    return Corpus(Kept(texts) if drawn else texts, labels, source=", ".join(file.name for file in files))
 
 
 def _write(file: Path, rows: Iterable[tuple[str, str]]) -> None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from halflabel.data.readers.formats import Table, from_records
+from halflabel.data.readers.formats import SourceTable, from_records
 from halflabel.errors import BadInput
 
 Record = dict[str, Any]
@@ -23,7 +23,7 @@ DOCCANO_MARKS = ("Comments", "annotation_approver")  # of version 1.6 and later,
 ANSWERS = ("accept", "reject", "ignore")
 
 
-def understood(records: list[Record], place: Place, shown: str) -> Table | None:
+def understood(records: list[Record], place: Place, shown: str) -> SourceTable | None:
     """The records as a table if an annotation tool wrote them; None otherwise."""
     if not records:
         return None
@@ -35,7 +35,7 @@ def understood(records: list[Record], place: Place, shown: str) -> Table | None:
 
 
 def _settled(rows: list[tuple[int, Record, list[Any] | None]], column: str, place: Place, *,
-             empty_is_none: bool) -> Table:
+             empty_is_none: bool) -> SourceTable:
     """Rows with lists of labels: single labels if no list is longer than one, otherwise lists."""
     several = any(labels is not None and len(labels) > 1 for _, _, labels in rows)
 
@@ -54,7 +54,7 @@ def _is_label_studio(record: Record) -> bool:
         isinstance(record.get(key), list) for key in ("annotations", "completions", "predictions"))
 
 
-def _label_studio(tasks: list[Record], place: Place, shown: str) -> Table:
+def _label_studio(tasks: list[Record], place: Place, shown: str) -> SourceTable:
     """Tasks with whole annotations; each annotation of a task is a row, and so is a task without any."""
     rows: list[tuple[int, Record, list[Any] | None]] = []
     controls: dict[str, None] = {}
@@ -80,7 +80,7 @@ def _is_minimal(record: Record) -> bool:
     return record.keys() >= LABEL_STUDIO_MARKS
 
 
-def _minimal(records: list[Record], place: Place, shown: str) -> Table:
+def _minimal(records: list[Record], place: Place, shown: str) -> SourceTable:
     """Label Studio's JSON-MIN: a task's data and its answers side by side."""
     records = [{name: _choices(value) if isinstance(value, dict) else value for name, value in record.items()}
                for record in records]
@@ -93,7 +93,7 @@ def _minimal(records: list[Record], place: Place, shown: str) -> Table:
     return _settled(rows, column, place, empty_is_none=True)
 
 
-def label_studio_column(table: Table, shown: str) -> Table | None:
+def label_studio_column(table: SourceTable, shown: str) -> SourceTable | None:
     """Label Studio's CSV: a table whose column of answers is found; None if another program wrote it."""
     if not set(table.names) >= LABEL_STUDIO_MARKS:
         return None
@@ -139,7 +139,7 @@ def _is_doccano(record: Record) -> bool:
     return "id" in record and isinstance(record.get("label"), list) and any(mark in record for mark in DOCCANO_MARKS)
 
 
-def _doccano(records: list[Record], place: Place, shown: str) -> Table:
+def _doccano(records: list[Record], place: Place, shown: str) -> SourceTable:
     """doccano's JSONL; an empty list may mean that nobody looked, so it counts as not labelled."""
     for i, record in enumerate(records):
         if any(isinstance(one, (list, dict)) for one in record["label"]):
@@ -153,7 +153,7 @@ def _is_prodigy(record: Record) -> bool:
     return record.get("answer") in ANSWERS and ("label" in record or "accept" in record or "options" in record)
 
 
-def _prodigy(records: list[Record], place: Place, shown: str) -> Table:
+def _prodigy(records: list[Record], place: Place, shown: str) -> SourceTable:
     """Prodigy's JSONL: choices among options, or one label that was accepted or rejected.
 
     A rejected label says what a text is not. That is a class of its own, `not X`, only where X is the only label.

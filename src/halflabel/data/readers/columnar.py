@@ -10,7 +10,7 @@ from typing import Any
 from halflabel.data.columns import strings
 from halflabel.data.readers.cells import text_cells
 from halflabel.data.readers.files import File
-from halflabel.data.readers.formats import Table, register_format
+from halflabel.data.readers.formats import SourceTable, register_format
 from halflabel.errors import BadInput
 
 MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}  # the last: an Arrow stream
@@ -27,7 +27,7 @@ def _stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[A
             yield [_strings(batch.column(name), name, file, at) for name in columns]
             at += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file.shown}, row {at + 1} or later: damaged ({first(error)}); write the file again") from None
+        raise BadInput(f"{file.name}, row {at + 1} or later: damaged ({first(error)}); write the file again") from None
 
 
 def _strings(array: Any, name: str, file: File, at: int) -> Any:
@@ -39,7 +39,7 @@ def _strings(array: Any, name: str, file: File, at: int) -> Any:
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         if pa.types.is_string_view(array.type):
             return array.cast(pa.large_string())
-        cells = text_cells(array.to_pylist(), column=name, where=lambda i: f"{file.shown}, row {at + i + 1}")
+        cells = text_cells(array.to_pylist(), column=name, where=lambda i: f"{file.name}, row {at + i + 1}")
         return strings(cells)
     array.validate(full=True)  # a file may hold bytes that are not UTF-8
     return array.cast(pa.large_string())
@@ -60,7 +60,7 @@ def _parquet(file: File) -> Any:
     try:
         return pq.ParquetFile(_bytes(file), pre_buffer=False)  # else it reads ahead without end
     except (pa.ArrowException, OSError) as error:
-        damage = f"{file.shown} is not a whole Parquet file ({first(error)})"
+        damage = f"{file.name} is not a whole Parquet file ({first(error)})"
         raise BadInput(f"{damage}; copy or write it again") from None
 
 
@@ -82,11 +82,11 @@ def _arrow_batches(file: File) -> Iterator[Any]:
         else:
             yield from pa.ipc.open_stream(source)
     except (pa.ArrowException, OSError) as error:
-        damage = f"{file.shown} is not a whole Arrow file ({first(error)})"
+        damage = f"{file.name} is not a whole Arrow file ({first(error)})"
         raise BadInput(f"{damage}; copy or write it again") from None
 
 
-def _head(file: File, wanted: set[str]) -> Table:
+def _head(file: File, wanted: set[str]) -> SourceTable:
     """The first rows."""
     import pyarrow as pa
 
@@ -94,13 +94,13 @@ def _head(file: File, wanted: set[str]) -> Table:
     try:
         batch = next(opened.iter_batches(1024), None)
     except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{file.shown}, row 1 or later: damaged ({first(error)}); write the file again") from None
+        raise BadInput(f"{file.name}, row 1 or later: damaged ({first(error)}); write the file again") from None
     table = opened.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
-    return from_arrow(table, file.shown)
+    return from_arrow(table, file.name)
 
 
 @register_format("parquet", ".parquet", ".pq", stream=_stream, head=_head)
-def parquet(file: File, wanted: set[str]) -> Table:
+def parquet(file: File, wanted: set[str]) -> SourceTable:
     """A Parquet file; columns are read when they are asked for."""
     import pyarrow as pa
 
@@ -110,24 +110,24 @@ def parquet(file: File, wanted: set[str]) -> Table:
         try:
             return list(opened.read(columns=[name]).column(name).to_pylist())
         except (pa.ArrowException, OSError, ValueError) as error:
-            damage = f"{file.shown}, column {name!r}: damaged ({first(error)})"
+            damage = f"{file.name}, column {name!r}: damaged ({first(error)})"
             raise BadInput(f"{damage}; write the file again") from None
 
-    return Table(opened.schema_arrow.names, opened.metadata.num_rows, column, lambda i: f"row {i + 1}", typed=True)
+    return SourceTable(opened.schema_arrow.names, opened.metadata.num_rows, column, lambda i: f"row {i + 1}", typed=True)
 
 
 @register_format("arrow", ".arrow", ".feather", ".ipc", stream=_stream)
-def arrow(file: File, wanted: set[str]) -> Table:
+def arrow(file: File, wanted: set[str]) -> SourceTable:
     """An Arrow file or stream."""
     import pyarrow as pa
 
     batches = list(_arrow_batches(file))
     if not batches:
-        raise BadInput(f"{file.shown} has no rows; give at least one text")
-    return from_arrow(pa.Table.from_batches(batches), file.shown)
+        raise BadInput(f"{file.name} has no rows; give at least one text")
+    return from_arrow(pa.Table.from_batches(batches), file.name)
 
 
-def from_arrow(table: Any, shown: str, classes: dict[str, list[str]] | None = None) -> Table:
+def from_arrow(table: Any, shown: str, classes: dict[str, list[str]] | None = None) -> SourceTable:
     """An Arrow table; whole-number labels of a Hugging Face dataset get their names back."""
     import pyarrow as pa
 
@@ -141,7 +141,7 @@ def from_arrow(table: Any, shown: str, classes: dict[str, list[str]] | None = No
         known = names.get(name)
         return values if known is None else [None if v is None or v < 0 else known[v] for v in values]
 
-    return Table(table.column_names, table.num_rows, column, lambda i: f"row {i + 1}", typed=True)
+    return SourceTable(table.column_names, table.num_rows, column, lambda i: f"row {i + 1}", typed=True)
 
 
 def class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
@@ -153,7 +153,7 @@ def class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
         return {}
 
 
-def dataset_folder(folder: Path) -> Table | None:
+def dataset_folder(folder: Path) -> SourceTable | None:
     """A folder that `Dataset.save_to_disk` wrote; None if it is something else."""
     import pyarrow as pa
 
@@ -171,7 +171,7 @@ def dataset_folder(folder: Path) -> Table | None:
     return from_arrow(pa.Table.from_batches(batches), str(folder))
 
 
-def frame(value: Any, shown: str) -> Table:
+def frame(value: Any, shown: str) -> SourceTable:
     """A pandas or polars frame, an Arrow table or a Hugging Face dataset in memory."""
     import pyarrow as pa
 

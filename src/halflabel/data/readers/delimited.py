@@ -12,8 +12,8 @@ from typing import Any
 from halflabel.data.columns import strings
 from halflabel.data.readers.annotation_tools import label_studio_column
 from halflabel.data.readers.columnar import first
-from halflabel.data.readers.files import HEAD, File, decoded
-from halflabel.data.readers.formats import Table, register_format
+from halflabel.data.readers.files import HEAD, File, decode
+from halflabel.data.readers.formats import SourceTable, register_format
 from halflabel.errors import BadInput
 
 DELIMITERS = ",;\t|"
@@ -40,28 +40,28 @@ def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[An
             yield [batch.column(name).cast(pa.large_string()) for name in columns]
     except (pa.ArrowException, OSError, ValueError) as error:
         read(file, wanted)  # says what is wrong, unless only the size of a block was
-        raise BadInput(f"{file.shown} has cells that are too long to be read in pieces ({first(error)}); write it as "
+        raise BadInput(f"{file.name} has cells that are too long to be read in pieces ({first(error)}); write it as "
                        "jsonl") from None
 
 
-def head(file: File, wanted: set[str]) -> Table:
+def head(file: File, wanted: set[str]) -> SourceTable:
     """The first records; if the file has only a few, whether they are well formed is seen later."""
     text, delimiter = _start(file, wanted)
     records = [cells for _, cells in _records(text, delimiter)]
     names, rows = records[0], [cells for cells in records[1:] if len(cells) == len(records[0])]
     more = len(records) > 1 or len(file.head) >= HEAD
-    return Table(names, max(len(rows), more), lambda name: [cells[names.index(name)] for cells in rows],
+    return SourceTable(names, max(len(rows), more), lambda name: [cells[names.index(name)] for cells in rows],
                  lambda i: f"record {i + 2}", typed=False)
 
 
 def _start(file: File, wanted: set[str]) -> tuple[str, str]:
     end = file.head.rfind(b"\n") + 1
-    text = decoded(file.head[:end] or file.whole, file.shown)
+    text = decode(file.head[:end] or file.whole, file.name)
     return text, delimiter_of(text, wanted, "\t" if file.suffix in (".tsv", ".tab") else ",")
 
 
 @register_format("csv", ".csv", ".tsv", ".tab", stream=stream, head=head)
-def read(file: File, wanted: set[str]) -> Table:
+def read(file: File, wanted: set[str]) -> SourceTable:
     """All cells as strings."""
     import pyarrow as pa
     from pyarrow import csv as arrow
@@ -75,9 +75,9 @@ def read(file: File, wanted: set[str]) -> Table:
         table = arrow.read_csv(pa.BufferReader(data), arrow.ReadOptions(block_size=min(len(data) + 1, BIGGEST_BLOCK)),
                                _quoting(delimiter), _strings(names))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise BadInput(_ragged(text, file.shown, delimiter, error)) from None
+        raise BadInput(_ragged(text, file.name, delimiter, error)) from None
     if table.num_rows and _never_closed(text, table.column(table.num_columns - 1)[-1].as_py()):
-        raise BadInput(_ragged(text, file.shown, delimiter, ValueError("damaged")))
+        raise BadInput(_ragged(text, file.name, delimiter, ValueError("damaged")))
 
     def place(i: int) -> str:
         records = enumerate(_records(text, delimiter))  # record 0 is the header
@@ -86,8 +86,8 @@ def read(file: File, wanted: set[str]) -> Table:
     def column(name: str) -> list[str]:
         return list(table.column(table.column_names.index(name)).to_pylist())
 
-    found = Table(table.column_names, table.num_rows, column, place, typed=False)
-    return label_studio_column(found, file.shown) or found
+    found = SourceTable(table.column_names, table.num_rows, column, place, typed=False)
+    return label_studio_column(found, file.name) or found
 
 
 def _quoting(delimiter: str) -> Any:

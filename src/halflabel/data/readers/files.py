@@ -50,8 +50,8 @@ class File:
     path: str
 
     @property
-    def shown(self) -> str:
-        return "standard input" if self.is_input else self.path
+    def name(self) -> str:
+        return "standard input" if self.is_stdin else self.path
 
     @property
     def suffix(self) -> str:
@@ -60,14 +60,14 @@ class File:
         return Path(path.stem).suffix.lower() if path.suffix.lower() in PACKED_SUFFIXES else path.suffix.lower()
 
     @property
-    def is_input(self) -> bool:
+    def is_stdin(self) -> bool:
         """Whether this is standard input."""
         return self.path in STDIN_NAMES
 
     @cached_property
     def is_stream(self) -> bool:
         """Whether the bytes can be had only once."""
-        if self.is_input or self.path.startswith(OPEN_NUMBER):
+        if self.is_stdin or self.path.startswith(OPEN_NUMBER):
             return True
         try:
             mode = os.stat(self.path).st_mode
@@ -78,7 +78,7 @@ class File:
     @property
     def identity(self) -> Hashable:
         """What two names of one stream have in common."""
-        if self.is_input:
+        if self.is_stdin:
             return STDIN
         with suppress(OSError):
             found = os.stat(self.path)
@@ -118,7 +118,7 @@ class File:
 
     def text(self) -> str:
         """All characters."""
-        return decoded(self.whole, self.shown)
+        return decode(self.whole, self.name)
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
         """All bytes, unpacked, a block at a time."""
@@ -135,7 +135,7 @@ class File:
     @cached_property
     def _stream(self) -> Any:
         """A stream, opened."""
-        if self.is_input:
+        if self.is_stdin:
             if sys.stdin is None:
                 raise BadInput("standard input is closed; give a file")
             stream: Any = sys.stdin.buffer
@@ -159,7 +159,7 @@ class File:
                     copy.write(block)
                     digest.update(block)
         except OSError as error:
-            raise BadInput(f"{self.shown} does not fit into {Path(path).parent} ({error.strerror}); make room there, "
+            raise BadInput(f"{self.name} does not fit into {Path(path).parent} ({error.strerror}); make room there, "
                            "or name another folder in TMPDIR") from None
         return Spool(path, digest.hexdigest())
 
@@ -186,11 +186,11 @@ class File:
         except BadInput:
             raise
         except FileNotFoundError:
-            raise BadInput(f"{self.shown} does not exist; check the path") from None
+            raise BadInput(f"{self.name} does not exist; check the path") from None
         except IsADirectoryError:
-            raise BadInput(f"{self.shown} is a folder; give one file inside it") from None
+            raise BadInput(f"{self.name} is a folder; give one file inside it") from None
         except PermissionError:
-            raise BadInput(f"{self.shown} may not be read; change its permissions (chmod +r)") from None
+            raise BadInput(f"{self.name} may not be read; change its permissions (chmod +r)") from None
         except (OSError, EOFError, ValueError, zlib.error) as error:
             raise BadInput(self._torn(error)) from None
 
@@ -198,8 +198,8 @@ class File:
         reason = str(error).partition("\n")[0][:100].rstrip(".")
         packing = self.__dict__.get("packing")  # known unless the file cannot even be opened
         if packing:
-            return f"{self.shown} is not a whole {packing} file ({reason}); copy or pack it again"
-        return f"{self.shown} cannot be read ({reason}); check the path"
+            return f"{self.name} is not a whole {packing} file ({reason}); copy or pack it again"
+        return f"{self.name} cannot be read ({reason}); check the path"
 
     def digest(self) -> str:
         """A hash of the bytes as they lie on the disk or came in a stream."""
@@ -234,7 +234,7 @@ def packing_of(start: bytes) -> str | None:
     return next((name for magic, name in PACKED.items() if start.startswith(magic)), None)
 
 
-def decoded(data: bytes, shown: str, *, first: int = 1) -> str:
+def decode(data: bytes, shown: str, *, first: int = 1) -> str:
     """UTF-8 as text, without its byte-order mark; `first` is the line on which the data starts."""
     body = data.removeprefix(codecs.BOM_UTF8) if first == 1 else data
     try:
@@ -290,5 +290,5 @@ def check_streams(files: Iterable[File]) -> None:
     seen: set[Hashable] = set()
     for file in files:
         if file.is_stream and file.identity in seen:
-            raise BadInput(f"{file.shown} is named twice but can be read only once; write it to a file first")
+            raise BadInput(f"{file.name} is named twice but can be read only once; write it to a file first")
         seen.add(file.identity)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from halflabel.data.readers.files import File, decoded, packing_of
+from halflabel.data.readers.files import File, decode, packing_of
 from halflabel.errors import BadInput
 
 FOREIGN = {
@@ -22,7 +22,7 @@ FOREIGN = {
 
 
 @dataclass(frozen=True)
-class Table:
+class SourceTable:
     """The columns of a file, and how to name one of its rows to a person.
 
     `place(i)` gives "line 7" (text formats), "record 7" (a JSON array) or "row 7" (Parquet), counted from 1.
@@ -39,7 +39,7 @@ class Table:
 
 
 # Names, in lower case, by which a header is known; and a file as columns.
-Read = Callable[[File, set[str]], Table]
+Read = Callable[[File, set[str]], SourceTable]
 # The text columns of a file, a batch of Arrow strings for each at a time.
 Stream = Callable[[File, set[str], list[str]], Iterator[list[Any]]]
 
@@ -51,7 +51,7 @@ class Format:
     name: str
     read: Read
     stream: Stream | None
-    head: Callable[[File, set[str]], Table] | None  # the first rows, where reading all would take long
+    head: Callable[[File, set[str]], SourceTable] | None  # the first rows, where reading all would take long
 
 
 FORMATS: dict[str, Format] = {}
@@ -67,14 +67,14 @@ def register_format(name: str, *suffixes: str, stream: Stream | None = None, hea
     return register
 
 
-def format_of(file: File, wanted: set[str]) -> Format:
+def detect_format(file: File, wanted: set[str]) -> Format:
     """The format of a file, by its first bytes and its ending; an empty or foreign file is refused."""
     if not file.head.strip() and not file.whole.strip():
         raise BadInput(empty(file))
     return FORMATS[_name(file, file.head, lambda: file.whole, wanted)]
 
 
-def is_plain(file: File, wanted: set[str]) -> bool:
+def is_plain_text(file: File, wanted: set[str]) -> bool:
     """Whether a stream has one text per line, as far as its start tells; nothing more of it is waited for."""
     if not file.start.strip():
         raise BadInput(empty(file))
@@ -83,7 +83,7 @@ def is_plain(file: File, wanted: set[str]) -> bool:
 
 def empty(file: File) -> str:
     """What is wrong with a file that has no text at all."""
-    return f"{file.shown} is empty; give {'at least one text' if file.is_stream else 'a file with at least one text'}"
+    return f"{file.name} is empty; give {'at least one text' if file.is_stream else 'a file with at least one text'}"
 
 
 def _name(file: File, start: bytes, whole: Callable[[], bytes], wanted: set[str]) -> str:
@@ -92,11 +92,11 @@ def _name(file: File, start: bytes, whole: Callable[[], bytes], wanted: set[str]
 
     for magic, (what, remedy) in FOREIGN.items():
         if start.startswith(magic):
-            raise BadInput(f"{file.shown} is {what} file; {remedy}")
+            raise BadInput(f"{file.name} is {what} file; {remedy}")
     for magic, name in columnar.MAGIC.items():
         if start.startswith(magic):
             return name
-    return SUFFIXES.get(file.suffix) or _guess(decoded(start[: start.rfind(b"\n") + 1] or whole(), file.shown), wanted)
+    return SUFFIXES.get(file.suffix) or _guess(decode(start[: start.rfind(b"\n") + 1] or whole(), file.name), wanted)
 
 
 def _guess(text: str, wanted: set[str]) -> str:
@@ -109,12 +109,12 @@ def _guess(text: str, wanted: set[str]) -> str:
     return "csv" if any(name.strip().lower() in wanted for name in columns) else "txt"
 
 
-def load(file: File, wanted: set[str]) -> Table:
+def read_table(file: File, wanted: set[str]) -> SourceTable:
     """The file as columns."""
-    return format_of(file, wanted).read(file, wanted)
+    return detect_format(file, wanted).read(file, wanted)
 
 
-def from_records(records: list[dict[str, Any]], place: Callable[[int], str]) -> Table:
+def from_records(records: list[dict[str, Any]], place: Callable[[int], str]) -> SourceTable:
     """Records as columns; a key that one of them lacks is null there."""
     names = list(dict.fromkeys(key for record in records for key in record))
-    return Table(names, len(records), lambda name: [record.get(name) for record in records], place, typed=True)
+    return SourceTable(names, len(records), lambda name: [record.get(name) for record in records], place, typed=True)

@@ -12,7 +12,7 @@ from halflabel.data.corpus import Corpus, Label
 from halflabel.data.readers.cells import label_cells, text_cells
 from halflabel.data.readers.columnar import dataset_folder, frame
 from halflabel.data.readers.files import File, as_files
-from halflabel.data.readers.formats import Table, load
+from halflabel.data.readers.formats import SourceTable, read_table
 from halflabel.errors import BadInput
 
 TEXT_NAMES = (
@@ -42,31 +42,31 @@ def read(source: Any, *, text: str | None = None, label: str | None = None, labe
     Raises BadInput: one sentence that names the file and the line, record or row (from 1, header included).
     """
     given = as_files(source if isinstance(source, (list, tuple)) else [source])
-    return concatenated([_read(one, text, label, labels=labels) for one in given])
+    return concat_corpora([_read(one, text, label, labels=labels) for one in given])
 
 
 def _read(source: Any, text: str | None, label: str | None, *, labels: bool) -> Corpus:
     """Texts and labels of one file or frame."""
     if isinstance(source, File):
-        shown, folder = source.shown, Path(source.path)
-        table = folder_table(folder) if folder.is_dir() else load(source, usual_names(text, label))
+        shown, folder = source.name, Path(source.path)
+        table = folder_table(folder) if folder.is_dir() else read_table(source, header_names(text, label))
     else:
         shown = f"the {type(source).__name__}"
         table = frame(source, shown)
     if not table.rows:
         raise BadInput(f"{shown} has no rows; give at least one text")
-    column = column_of(table, shown, text, "text")
+    column = find_column(table, shown, text, "text")
     if column is None and not isinstance(source, File) and len(table.names) == 1:
         column = table.names[0]
-    return _corpus(table, shown, column, column_of(table, shown, label, "label") if labels else None)
+    return _corpus(table, shown, column, find_column(table, shown, label, "label") if labels else None)
 
 
-def usual_names(*given: str | None) -> set[str]:
+def header_names(*given: str | None) -> set[str]:
     """Names, in lower case, by which a header is known."""
     return {name.strip().lower() for name in (*TEXT_NAMES, *filter(None, given))}
 
 
-def _corpus(table: Table, shown: str, text_column: str | None, label_column: str | None) -> Corpus:
+def _corpus(table: SourceTable, shown: str, text_column: str | None, label_column: str | None) -> Corpus:
     if text_column is None:
         raise BadInput(no_text(table, shown))
     if text_column == label_column:
@@ -87,7 +87,7 @@ def _corpus(table: Table, shown: str, text_column: str | None, label_column: str
     return Corpus(texts, found, list(zip(*views, strict=True)), shown)
 
 
-def concatenated(corpora: Sequence[Corpus]) -> Corpus:
+def concat_corpora(corpora: Sequence[Corpus]) -> Corpus:
     """Corpora one after the other, under all of their names."""
     parts = [corpus for corpus in corpora if len(corpus)] or list(corpora[:1])
     whole = parts[0]
@@ -96,7 +96,7 @@ def concatenated(corpora: Sequence[Corpus]) -> Corpus:
     return replace(whole, source=", ".join(dict.fromkeys(part.source for part in parts)))
 
 
-def folder_table(folder: Path) -> Table:
+def folder_table(folder: Path) -> SourceTable:
     """A dataset on disk, or one sub-folder of text files for each label; `unlabelled` and `unsup` hold the others."""
     if (dataset := dataset_folder(folder)) is not None:
         return dataset
@@ -107,11 +107,11 @@ def folder_table(folder: Path) -> Table:
     texts = [File(str(file)).text() for file in files]
     names = [None if file.parent.name.lower() in UNLABELLED else file.parent.name for file in files]
     columns: dict[str, list[Any]] = {"text": texts, "label": names}
-    return Table(["text", "label"], len(files), columns.__getitem__, lambda i: f"file {files[i].relative_to(folder)}",
+    return SourceTable(["text", "label"], len(files), columns.__getitem__, lambda i: f"file {files[i].relative_to(folder)}",
                  typed=True)
 
 
-def column_of(table: Table, shown: str, given: str | None, role: str) -> str | None:
+def find_column(table: SourceTable, shown: str, given: str | None, role: str) -> str | None:
     """The column for a role: the one given, or named exactly so, or the only one with a usual name."""
     if given is not None:
         found = [name for name in table.names if name == given]
@@ -128,7 +128,7 @@ def column_of(table: Table, shown: str, given: str | None, role: str) -> str | N
     return found[0] if found else None
 
 
-def no_text(table: Table, shown: str) -> str:
+def no_text(table: SourceTable, shown: str) -> str:
     remedy = (
         "name the text column with --text-column, or put a first line such as 'text,label' above the data"
     )

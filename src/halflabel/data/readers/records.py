@@ -9,8 +9,8 @@ from typing import Any
 from halflabel.data.columns import strings
 from halflabel.data.readers.annotation_tools import understood
 from halflabel.data.readers.cells import text_cells
-from halflabel.data.readers.files import HEAD, File, decoded, line_blocks
-from halflabel.data.readers.formats import Table, from_records, register_format
+from halflabel.data.readers.files import HEAD, File, decode, line_blocks
+from halflabel.data.readers.formats import SourceTable, from_records, register_format
 from halflabel.errors import BadInput
 
 Place = Callable[[int], str]
@@ -29,7 +29,7 @@ def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[An
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
         found = _fast(block, columns, lines)
         if found is None:
-            records, place = _lines(decoded(block, file.shown, first=first), file.shown, first)
+            records, place = _lines(decode(block, file.name, first=first), file.name, first)
             table = from_records(records, place)
             found = [_texts(table.column(name), name, file, place) for name in columns]
         first += lines
@@ -52,29 +52,29 @@ def _fast(block: bytes, columns: list[str], lines: int) -> list[Any] | None:
 
 
 def _texts(values: list[Any], name: str, file: File, place: Place) -> Any:
-    return strings(text_cells(values, column=name, where=lambda i: f"{file.shown}, {place(i)}"))
+    return strings(text_cells(values, column=name, where=lambda i: f"{file.name}, {place(i)}"))
 
 
-def head(file: File, wanted: set[str]) -> Table:
+def head(file: File, wanted: set[str]) -> SourceTable:
     """The first block of lines; an array is read whole."""
     if _is_array(file):
         return read(file, wanted)
     block = next(line_blocks(file, HEAD), b"")
-    return _table(*_lines(decoded(block, file.shown), file.shown), file.shown)
+    return _table(*_lines(decode(block, file.name), file.name), file.name)
 
 
 @register_format("json", ".json", ".jsonl", ".ndjson", stream=stream, head=head)
-def read(file: File, wanted: set[str]) -> Table:
+def read(file: File, wanted: set[str]) -> SourceTable:
     """All objects of the file."""
     text = file.text()
-    return _table(*(_array if _is_array(file) else _lines)(text, file.shown), file.shown)
+    return _table(*(_array if _is_array(file) else _lines)(text, file.name), file.name)
 
 
 def _is_array(file: File) -> bool:
     return file.head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
-def _table(records: list[Any], place: Place, shown: str) -> Table:
+def _table(records: list[Any], place: Place, shown: str) -> SourceTable:
     for i, record in enumerate(records):
         if not isinstance(record, dict):
             kind = type(record).__name__
