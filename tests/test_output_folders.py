@@ -14,7 +14,7 @@ import pytest
 
 from halflabel.atomic import temporary_path, write_folder, write_text
 from halflabel.errors import BadInput
-from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, claimed, filled, locked, replacing
+from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, filled, locked, replacing, try_lock
 
 
 @pytest.fixture
@@ -86,9 +86,9 @@ class TestLock:
 
     def test_a_lock_that_was_removed_meanwhile_is_taken_anew(self, tmp_path: Path) -> None:
         file = tmp_path / "lock"
-        with claimed(file) as first:
+        with try_lock(file) as first:
             file.unlink()
-            with claimed(file) as second:
+            with try_lock(file) as second:
                 assert first and second and file.read_text() == str(os.getpid())
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")

@@ -61,7 +61,7 @@ def psi(theta: Tensor, mu: Tensor, a: Tensor, *, leak: float | None = None) -> T
     stretched = a * theta + (1 - a) * mu
     if leak is None:
         return stretched
-    inside = stretched.clamp(0, math.pi)
+    inside = stretched.clamp(0.0, math.pi)
     outside = leak * (stretched - inside)
     return inside + outside - outside.detach()
 

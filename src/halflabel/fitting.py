@@ -192,7 +192,7 @@ def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, prob
     h = vector_cache(model.encoder)(dev.texts) if isinstance(model.network.encoder, PrecomputedVectors) else None
 
     def score() -> float:
-        scores = model.raw_scores(dev.texts) if h is None else model.classified(h).scores.cpu().numpy()
+        scores = model.raw_scores(dev.texts) if h is None else model.classify(h).scores.cpu().numpy()
         if problem.task == "multi-class":
             return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
         decide = fit_decision(scores, objective, problem, "dev texts")

@@ -23,11 +23,11 @@ MOVING = ".halflabel-moving"  # holds some of them while they are moved there or
 class FolderKind:
     """What is written into a folder: patterns of names, those of folders with a slash at the end.
 
-    A folder that holds one of `lasting` holds something that is worth more than what it replaces.
+    A folder that holds one of `results` holds something that is worth more than what it replaces.
     """
 
     names: tuple[str, ...]
-    lasting: tuple[str, ...]
+    results: tuple[str, ...]
 
     def ours(self, folder: Path) -> list[Path]:
         """The files and folders in it that are of this kind."""
@@ -44,8 +44,8 @@ class FolderKind:
                 raise BadInput(f"{path} is a {kind} that halflabel did not write; move it, or choose another --out.")
         return others
 
-    def lasts(self, folder: Path) -> bool:
-        return bool(_found(folder, self.lasting))
+    def has_result(self, folder: Path) -> bool:
+        return bool(_found(folder, self.results))
 
 
 def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
@@ -55,14 +55,14 @@ def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 _CHECKPOINTS = CHECKPOINT + "[0-9]" * 8 + "/"
 RUN = FolderKind(("config.json", "run.json", "decision.json", "metrics.jsonl", "checksums.json", "model.safetensors",
-            "encoder.safetensors", "encoder/", _CHECKPOINTS), lasting=("model.safetensors", _CHECKPOINTS))
-EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), lasting=("export.json",))
+            "encoder.safetensors", "encoder/", _CHECKPOINTS), results=("model.safetensors", _CHECKPOINTS))
+EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), results=("export.json",))
 SPLIT = FolderKind(("split.json", *(f"{part}.{form}" for part in ("labelled", "unlabelled", "dev", "test")
-                              for form in ("csv", "jsonl", "parquet"))), lasting=("split.json",))
-SHARDS = FolderKind(("shards.json", "part-[0-9]*.*"), lasting=("shards.json",))
-DEMO = FolderKind(("demo.json", "labelled.csv", "unlabelled.csv", "test.csv"), lasting=("demo.json",))
+                              for form in ("csv", "jsonl", "parquet"))), results=("split.json",))
+SHARDS = FolderKind(("shards.json", "part-[0-9]*.*"), results=("shards.json",))
+DEMO = FolderKind(("demo.json", "labelled.csv", "unlabelled.csv", "test.csv"), results=("demo.json",))
 QUEUE = FolderKind(("bench.json", "runs/", "report.html", "report.md", "results.jsonl", "processes.log"),
-             lasting=("bench.json",))
+             results=("bench.json",))
 
 
 def checkpoints(folder: Path) -> list[Path]:
@@ -77,7 +77,7 @@ def filled(folder: Path) -> bool:
 
 
 @contextmanager
-def claimed(file: Path) -> Iterator[bool]:
+def try_lock(file: Path) -> Iterator[bool]:
     """Whether this process holds the lock file, until the block ends; a lock dies with the process that has it."""
     try:
         import fcntl
@@ -118,7 +118,7 @@ def lock(file: Path, place: Path) -> Iterator[None]:
         stack.callback(_remove_empty, missing)
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            mine = stack.enter_context(claimed(file))
+            mine = stack.enter_context(try_lock(file))
         except OSError as error:
             raise BadInput(f"{place} may not be written to ({error.strerror or error}); change its permissions or "
                            "choose another place.") from error
@@ -169,7 +169,7 @@ def _tidy(place: Path, kind: FolderKind) -> None:
             _remove(path)
     _move(place / MOVING, place)
     if (place / REPLACED).is_dir():
-        _settle(place, kind, lasts=kind.lasts(place))
+        _settle(place, kind, lasts=kind.has_result(place))
 
 
 @contextmanager
@@ -187,7 +187,7 @@ def replacing(folder: Path, kind: FolderKind, lasts: Callable[[], bool] | None =
             yield
             done = True
         finally:
-            _settle(place, kind, lasts=done or (lasts() if lasts else kind.lasts(place)))
+            _settle(place, kind, lasts=done or (lasts() if lasts else kind.has_result(place)))
 
 
 def _settle(place: Path, kind: FolderKind, *, lasts: bool) -> None:

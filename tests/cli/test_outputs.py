@@ -17,7 +17,7 @@ from cli_runner import FAST, Ran, runner, write_csv
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
 from halflabel.errors import BadInput
-from halflabel.output_folders import LOCK, claimed
+from halflabel.output_folders import LOCK, try_lock
 
 LONG = ("--plan", "laptop", "--minutes", "30", "--method", "bdd-f", "--set", "epochs=3", "--set", "epoch_steps=40",
         "--set", "warmup=10", "--set", "labelled_batch=4", "--set", "unlabelled_batch=8")
@@ -109,7 +109,7 @@ class TestOneAtATime:
                 assert done.code == 2 and f"{folder} is in use by another halflabel process" in done.err, command
         with other_process(model), pytest.raises(BadInput, match="in use"):
             TextClassifier("ce", tiny_encoder, "frozen").fit(texts, labels, folder=model, resume=True)
-        with claimed(files / f".small{LOCK}"):
+        with try_lock(files / f".small{LOCK}"):
             done = cli("export", "model", "--onnx", "small")
             assert done.code == 2 and f"small is in use by another halflabel process (pid {os.getpid()})" in done.err
         assert not (files / "parts").exists() and not (files / "shards").exists()

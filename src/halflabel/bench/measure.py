@@ -49,7 +49,7 @@ def outputs(model: TrainedModel, test: Corpus) -> tuple[np.ndarray, np.ndarray]:
             frozen = isinstance(model.network.encoder, PrecomputedVectors)
             yield vector_cache(model.encoder)(texts) if frozen else encode(model.encoder, texts)
 
-    seen = [model.classified(h) for h in chunks()]
+    seen = [model.classify(h) for h in chunks()]
     return (np.concatenate([one.f.cpu().numpy() for one in seen]),
             np.concatenate([one.scores.cpu().numpy() for one in seen]))
 

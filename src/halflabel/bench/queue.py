@@ -146,7 +146,7 @@ def entry(folder: Path) -> Entry:
 @contextmanager
 def claimed(folder: Path) -> Iterator[bool]:
     """Whether this process holds the run, until the block ends; the lock dies with the process that has it."""
-    with outputs.claimed(folder / "lock") as mine:
+    with outputs.try_lock(folder / "lock") as mine:
         yield mine
 
 

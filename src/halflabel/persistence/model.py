@@ -61,10 +61,10 @@ class TrainedModel:
         for start in range(0, len(texts), size):
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
             h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend)
-            parts.append(self.classified(h).scores.cpu().numpy())
+            parts.append(self.classify(h).scores.cpu().numpy())
         return np.concatenate(parts)
 
-    def classified(self, h: np.ndarray) -> Output:
+    def classify(self, h: np.ndarray) -> Output:
         """What the network says of texts that are encoded already, (N, H)."""
         with torch.inference_mode():
             return self.network.eval().classify(torch.from_numpy(h).to(self._device))
