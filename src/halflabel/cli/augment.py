@@ -20,8 +20,8 @@ HOW = ("words", "backtranslate")
 def augment(
     file: options.Texts,
     *,
-    out: Annotated[Path, options.plain(metavar="FILE", help="Output file; its suffix chooses csv, tsv, jsonl or parquet.")],
-    how: Annotated[str, options.option(metavar="|".join(HOW), help="Random word edits, or back-translation.")] = "words",
+    out: Annotated[Path, options.plain(metavar="FILE", help="Output file: csv, tsv, jsonl or parquet by its suffix.")],
+    how: Annotated[str, options.option(metavar="|".join(HOW), help="Word edits or back-translation.")] = "words",
     views: Annotated[int, options.option(metavar="N", min=1, max=100, help="Number of views for each text.")] = 1,
     share: Annotated[float, options.option(metavar="FRACTION", help="Fraction of the words that are edited.")] = 0.3,
     keep: Annotated[list[str] | None, options.plain(
@@ -37,8 +37,8 @@ def augment(
 ) -> None:
     """Write augmented versions of texts (strong views).
 
-    The views are in the columns aug_0, aug_1, ... of the output, which serves as a pool (`train --unlabelled`), or gives
-    its views to another one (`train --views`).
+    The views are in the columns aug_0, aug_1, ... of the output, which can be the pool itself (`train --unlabelled`) or
+    provide the views of another file's texts (`train --views`).
 
     \b
     halflabel augment pool.csv --how words --out views.csv

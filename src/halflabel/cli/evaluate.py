@@ -61,7 +61,7 @@ def measure(model: Model, corpus: Corpus) -> dict[str, Any]:
     """Accuracy and F1 of a model on texts with one label each; a label that training never saw is always missed."""
     from halflabel.evaluation.metrics import multi_class
 
-    classes = model.classes.widened(corpus.labels)
+    classes = model.classes.extended(corpus.labels)
     with console.meter() as meter:
         scores = model.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
     truth = classes.matrix(corpus.labels).argmax(axis=1)
@@ -78,7 +78,7 @@ def measure_multilabel(model: Model, corpus: Corpus, decision: str | None) -> di
 
     from halflabel.evaluation.metrics import Tally
 
-    classes = model.classes.widened(corpus.labels)
+    classes = model.classes.extended(corpus.labels)
     rule, tally, n = model.rules.rule(decision), Tally(len(classes)), len(corpus)
     unseen = ((0, 0), (0, len(classes) - len(model.classes)))
     with console.meter() as meter:

@@ -14,7 +14,7 @@ from halflabel.output_folders import LOCK, lock
 def export(
     model: options.TrainedModel,
     *,
-    onnx: Annotated[Path, options.plain("--onnx", metavar="OUT", help="New folder for the ONNX graph and its tokenizer.")],
+    onnx: Annotated[Path, options.plain("--onnx", metavar="OUT", help="New folder for ONNX graph and tokenizer.")],
     int8: Annotated[bool, options.option("--int8", help="Quantise to int8: smaller and faster, some labels may change.")
                     ] = False,
     texts: Annotated[Path | None, options.option(

@@ -33,10 +33,7 @@ def info(
     """
     from halflabel.persistence.onnx_model import is_export
 
-    if model is None:
-        facts = about_installation()
-    else:
-        facts = about_export(model) if is_export(model) else about_model(model)
+    facts = about_installation() if model is None else about_export(model) if is_export(model) else about_model(model)
     if json:
         console.say_json(facts)
     else:

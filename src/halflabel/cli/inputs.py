@@ -13,7 +13,7 @@ from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import File, as_files, check_streams
-from halflabel.data.readers.read import concatenated, read
+from halflabel.data.readers.read import concat_corpora, read
 from halflabel.errors import DataError, HalflabelError
 from halflabel.notices import Notice, dropped
 
@@ -33,8 +33,8 @@ class InputFiles:
     def named(cls, labelled: Sequence[Path], *, unlabelled: Sequence[Path] | None, dev: Path | None,
               views: Path | None = None, text_column: str | None, label_column: str | None) -> InputFiles:
         """Files by path, with globs expanded; a stream that two options name is refused."""
-        files = cls(as_files(labelled), as_files(unlabelled or []), dev and File(str(dev)), views and File(str(views)),
-                    text_column, label_column)
+        dev_file, views_file = (None if path is None else File(str(path)) for path in (dev, views))
+        files = cls(as_files(labelled), as_files(unlabelled or []), dev_file, views_file, text_column, label_column)
         check_streams(files.together)
         return files
 
@@ -65,24 +65,25 @@ def gather(rows: Corpus, files: InputFiles, *, truth: bool = False) -> TrainingT
     Raises DataError for whatever would stop training: `train` and `check` both rely on it.
     """
     labelled, notices = clean(rows.labelled(), role="labelled")
-    classes = classes_of(labelled)
+    classes = classes_of(labelled, notices)
     pool, pool_notices = (read_pool_with_labels if truth else read_pool)(rows.unlabelled(), files)
-    unlabelled = without(pool, labelled)
+    unlabelled = drop_labelled(pool, labelled)
     overlap = dropped(len(pool) - len(unlabelled), "unlabelled text", pool.source, "the same text is labelled")
     pool_labels = true_labels(unlabelled, classes) if truth else None
-    dev, dev_notices = None, []
+    notices += [*pool_notices, *overlap]
+    dev = None
     if files.dev is not None:
         dev, dev_notices = labelled_rows(files.dev, files.text_column, files.label_column, classes, role="dev")
-    return TrainingTexts(labelled, unlabelled.without_labels(), pool_labels, dev,
-                         [*notices, *pool_notices, *overlap, *dev_notices])
+        notices += dev_notices
+    return TrainingTexts(labelled, unlabelled.without_labels(), pool_labels, dev, notices)
 
 
-def classes_of(corpus: Corpus) -> Classes:
-    """The classes of a corpus; an error names its files."""
+def classes_of(corpus: Corpus, notices: Sequence[Notice]) -> Classes:
+    """The classes of a corpus; an error names its files, and the texts that cleaning left out."""
     try:
         return Classes.of(corpus.labels)
     except HalflabelError as error:
-        raise DataError(f"{corpus.source}: {error}") from None
+        raise DataError("; ".join([f"{corpus.source}: {error}", *notices])) from None
 
 
 def read_pool(unlabelled: Corpus, files: InputFiles) -> tuple[Corpus, list[Notice]]:
@@ -95,7 +96,7 @@ def read_pool(unlabelled: Corpus, files: InputFiles) -> tuple[Corpus, list[Notic
 def read_pool_with_labels(unlabelled: Corpus, files: InputFiles) -> tuple[Corpus, list[Notice]]:
     """The pool in memory, with its labels."""
     corpora = [read(file, text=files.text_column, label=files.label_column) for file in files.pool]
-    return clean(concatenated([unlabelled, *corpora]), role="unlabelled")
+    return clean(concat_corpora([unlabelled, *corpora]), role="unlabelled")
 
 
 def true_labels(pool: Corpus, classes: Classes) -> list[Any]:
@@ -136,7 +137,7 @@ def dev_overlap(texts: TrainingTexts) -> list[Notice]:
     """A notice about dev texts that are also training texts, if there are any."""
     if texts.dev is None:
         return []
-    count = sum(len(rows_holding(corpus.texts, texts.dev.texts)) for corpus in (texts.labelled, texts.pool))
+    count = sum(len(matching_rows(corpus.texts, texts.dev.texts)) for corpus in (texts.labelled, texts.pool))
     subject = "1 text of {} is also a training text" if count == 1 else f"{count} texts of {{}} are also training texts"
     return [Notice(f"{subject.format(texts.dev.source)}; the dev score may be too high")] if count else []
 

@@ -71,7 +71,8 @@ Backend = Annotated[str | None, option(
 
 # behaviour
 Resume = Annotated[bool, option("--resume", help="Resume the run in --out.")]
-ForceRun = Annotated[bool, option("--force", help="Replace an earlier run in --out; files of others are kept.")]
+ForceRun = Annotated[bool, option(
+    "--force", help="Replace an earlier run in --out; files that halflabel did not write are kept.")]
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
 Json = Annotated[bool, option("--json", help="Print the result as JSON and nothing else on standard output.")]
 Markdown = Annotated[bool, option("--markdown", help="Print the list as the documentation page docs/methods.md.")]

@@ -128,14 +128,15 @@ def foreign_notices(out: Path, foreign: Iterable[Path]) -> list[Notice]:
     if not names:
         return []
     more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
-    return [Notice(f"{out} also contains {', '.join(names[:MAX_NAMES])}{more}, which halflabel did not write and keeps")]
+    return [Notice(f"{out} also contains {', '.join(names[:MAX_NAMES])}{more}; files that halflabel did not write are "
+                   "kept")]
 
 
 def check_apart(out: Path, inputs: Iterable[str | Path | None], kind: FolderKind | None = None) -> None:
-    """Refuses an output that would replace an input, through links as well; in a folder, files of a kind are replaced."""
+    """Refuses an output that would replace an input, by links as well; with a kind, its files in a folder count."""
     target = real(out)
     replaced = {_identity(path): path for path in ([target] if kind is None else contents(target, kind))}
-    for path in filter(None, inputs):
+    for path in (path for path in inputs if path is not None):
         inside = target.is_file() and real(Path(path)) in target.parents
         if (identity := _identity(path)) is not None and (identity in replaced or inside):
             what = out if inside or kind is None else out / replaced[identity].relative_to(target)

@@ -41,7 +41,7 @@ def predict(
         show_default="by the suffix of --out, else jsonl")] = None,
     shard: Annotated[int | None, options.option(
         metavar="ROWS", min=1, help="Write shards of this many rows into the folder --out.")] = None,
-    resume: Annotated[bool, options.option("--resume", help="Keep the complete shards in --out and write the others.")] = False,
+    resume: Annotated[bool, options.option("--resume", help="Keep complete shards in --out, write the rest.")] = False,
     decision: options.Decision = None,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
@@ -117,13 +117,13 @@ def output_format(files: Sequence[File], out: Path | None, format: str | None, s
 
 def same_format(files: Sequence[File]) -> str:
     """The output format that corresponds to the first input file."""
-    from halflabel.data.readers.formats import format_of, is_plain
-    from halflabel.data.readers.read import usual_names
+    from halflabel.data.readers.formats import detect_format, is_plain_text
+    from halflabel.data.readers.read import header_names
 
     file = files[0]
     if Path(file.path).is_dir() or (file.is_stream and is_plain_text(file, header_names())):
         return "jsonl"
-    return "tsv" if file.suffix in (".tsv", ".tab") else SAME_AS_INPUT[format_of(file, usual_names()).name]
+    return "tsv" if file.suffix in (".tsv", ".tab") else SAME_AS_INPUT[detect_format(file, header_names()).name]
 
 
 def weights_of(model: Path) -> str:
@@ -148,19 +148,19 @@ def texts_in(files: Sequence[File], text_column: str | None) -> Iterator[str | N
 
 def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
     """The texts of a file; plain lines of a stream are predicted as they arrive."""
-    from halflabel.data.pool import origin
-    from halflabel.data.readers.formats import format_of, is_plain
-    from halflabel.data.readers.lines import as_they_come
-    from halflabel.data.readers.read import usual_names
+    from halflabel.data.pool import open_source
+    from halflabel.data.readers.formats import detect_format, is_plain_text
+    from halflabel.data.readers.lines import follow_lines
+    from halflabel.data.readers.read import header_names
 
     typed = file.is_stdin and sys.stdin is not None and sys.stdin.isatty()
     if typed:
         console.hint("type texts, one per line; end with Ctrl-D")
-    if file.is_stream and text_column is None and (typed or is_plain(file, usual_names())):
-        return as_they_come(file, PATIENCE)
-    source = origin(file, text_column)
-    if file.is_stream and text_column is None and not file.suffix and format_of(file, usual_names()).name == "csv":
-        console.hint(f"{file.shown} is read as csv: its first line is a header with a column {source.text!r}")
+    if file.is_stream and text_column is None and (typed or is_plain_text(file, header_names())):
+        return follow_lines(file, PATIENCE)
+    source = open_source(file, text_column)
+    if file.is_stream and text_column is None and not file.suffix and detect_format(file, header_names()).name == "csv":
+        console.hint(f"{file.name} is read as csv: its first line is a header with a column {source.text!r}")
     return (text or "" for columns in source.batches() for text in columns[0].to_pylist())
 
 

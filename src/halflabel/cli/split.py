@@ -21,8 +21,8 @@ def split(
     file: Annotated[list[str], options.argument(metavar="FILE", help="Files or globs of labelled texts.")],
     *,
     out: Annotated[Path, options.plain(metavar="DIR", help="New folder for the sets.")],
-    labelled: Annotated[str, options.option(metavar="N|N/class", help="Size of the labelled set, in total or per class.")],
-    unlabelled: Annotated[int | None, options.option(metavar="N", help="Size of the pool.",
+    labelled: Annotated[str, options.option(metavar="N|N/class", help="Labelled set size, in total or per class.")],
+    unlabelled: Annotated[int | None, options.option(metavar="N", help="Unlabelled set size.",
                                                    show_default="all remaining texts")] = None,
     dev: Annotated[str, options.option(metavar="N|FRACTION", help="Dev set size or fraction.")] = "0",
     test: Annotated[str, options.option(metavar="N|FRACTION", help="Test set size or fraction.")] = "0",
@@ -33,7 +33,7 @@ def split(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Split labelled texts into labelled, unlabelled, dev and test sets.
+    """Split texts into labelled, unlabelled, dev and test sets.
 
     The split is stratified (iterative stratification for several labels per text) and the same for the same seed.
 

@@ -138,7 +138,8 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, ch
     from halflabel.persistence.run_folder import RunFinished
 
     console.note(*texts.notices)
-    with nullcontext() if resume else replacing(out, RUN), handle_interrupt(out, resume=resume), console.meter() as meter:
+    folder = nullcontext() if resume else replacing(out, RUN)
+    with folder, handle_interrupt(out, resume=resume), console.meter() as meter:
         try:
             fit(texts.labelled, texts.pool, settings, dev=texts.dev, truth=texts.truth, folder=out, resume=resume,
                 report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds)
@@ -154,7 +155,7 @@ def handle_interrupt(out: Path, *, resume: bool) -> Iterator[None]:
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
-        if resume or RUN.lasts(out):
+        if resume or RUN.has_result(out):
             console.hint(f"{stop or 'stopped'}; saved in {out}. Resume with:\n  {resume_command()}")
         else:
             console.hint("stopped before the first step; nothing was kept")

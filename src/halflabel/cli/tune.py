@@ -16,7 +16,7 @@ FIGURES = {"micro_f1": "micro F1", "macro_f1": "macro F1", "empty": "texts witho
 def tune(
     model: options.TrainedModel,
     *,
-    dev: Annotated[Path, options.plain(metavar="FILE", help="Labelled dev set to fit the rule on; never the test set.")],
+    dev: Annotated[Path, options.plain(metavar="FILE", help="Labelled dev set to fit the rule on, not the test set.")],
     decision: Annotated[str, options.option(
         metavar="RULE", help="dev-global, dev-per-label, prior-quantile, top-k or fixed.")] = "dev-global",
     text_column: options.TextColumn = None,
@@ -26,8 +26,8 @@ def tune(
 ) -> None:
     """Refit the decision rule of a multi-label model on a dev set.
 
-    The rule says which labels a text gets; it is saved in the model, whose weights stay as they are. Export an exported
-    model again afterwards.
+    The rule says which labels a text gets; it is saved in the model folder, and the weights stay as they are. Exported
+    copies of the model keep the old rule until they are exported again.
 
     \b
     halflabel tune model --dev dev.csv --decision dev-global
@@ -47,7 +47,7 @@ def tune(
         trained = load(model)
         before, known = trained.rules, len(trained.classes)
         corpus, notices = labelled_rows(dev, text_column, label_column, trained.classes, role="dev", unseen=True)
-        classes = trained.classes.widened(corpus.labels)
+        classes = trained.classes.extended(corpus.labels)
         notices += unseen_notices(classes.names[known:], corpus.source)
         console.note(*notices)
         with console.meter() as meter:
