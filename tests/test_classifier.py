@@ -113,7 +113,7 @@ def test_a_dev_set_keeps_the_best_model(tiny_encoder: str, tmp_path: Path) -> No
     (["a b", 3], ["x", "y"], r"text 2 is 3 \(int\)"),
     (["a b", "c d"], ["x", "-1"], "'-1'"),
     (["a b", "c d"], [None, None], "no label at all"),
-    (["a b", "c d"], ["x", 1], "kind"),
+    (["a b", "c d"], ["x", 1], "type"),
     (["a b", "c d"], [0.5, 1], "fraction"),
 ])
 def test_bad_input_is_named(texts: list, labels: list, words: str, tiny_encoder: str) -> None:

@@ -71,7 +71,7 @@ def test_whatever_holds_texts_gives_all_of_them(make: Callable[[], Any]) -> None
     (lambda: {"text": TEXTS}, r"a dict was given .*data\['text'\]"),
     (lambda: Corpus(TEXTS, [None] * 3), "a Corpus was given .*corpus.texts"),
     (lambda: np.array([TEXTS, TEXTS]), r"shape \(2, 3\) .*array\[:, 0\]"),
-    (lambda: pa.table({"a": TEXTS, "b": TEXTS}), r"columns 'a', 'b' of the SourceTable .*frame\['column'\]"),
+    (lambda: pa.table({"a": TEXTS, "b": TEXTS}), r"columns 'a', 'b' of the Table .*frame\['column'\]"),
     (lambda: pandas(lambda pd: pd.DataFrame({"title": TEXTS, "body": TEXTS})), "columns 'title', 'body' of"),
     (lambda: pandas(lambda pd: pd.DataFrame([TEXTS])), "columns '0', '1', '2' of the DataFrame"),
     (lambda: pandas(lambda pd: pd.DataFrame([["a", "b"]], columns=["text", "text"])), "columns 'text', 'text'"),
@@ -106,7 +106,7 @@ def test_labels_come_in_arrow_columns_and_in_pairs() -> None:
     assert align_truth(pa.array(["x", "y", "z"]), TEXTS, Corpus(TEXTS[::-1], [None] * 3)) == ["z", "y", "x"]
     with pytest.raises(BadInput, match="truth: there are 3 unlabelled texts and 1 labels"):
         align_truth(["x"], TEXTS, Corpus(TEXTS, [None] * 3))
-    with pytest.raises(BadInput, match=r"dev: a SourceTable was given; give a pair .*\(X, y\)"):
+    with pytest.raises(BadInput, match=r"dev: a Table was given; give a pair .*\(X, y\)"):
         texts_and_labels(pa.table({"text": TEXTS}), "dev")
 
 

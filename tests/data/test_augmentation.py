@@ -94,13 +94,13 @@ def test_fewer_than_two_words_come_back_unchanged(text: str) -> None:
 
 def test_words_that_all_tell_the_same_are_edited_evenly() -> None:
     edits = WordEdits.fit(["aa bb cc dd"], seed=0, p=0.5)
-    assert edits._chances(["aa", "bb", "cc", "dd"]).tolist() == [0.5] * 4
+    assert edits._edit_probabilities(["aa", "bb", "cc", "dd"]).tolist() == [0.5] * 4
     assert len({edits.view("aa bb cc dd", np.random.default_rng(i)) for i in range(20)}) > 5
 
 
 def test_the_share_of_chosen_words_follows_the_rule() -> None:
     edits = WordEdits({"a": 0.0, "b": 1.0, "c": 2.0}, 2.0, [], np.zeros(0), frozenset(), 0.3)
-    assert edits._chances(["a", "b", "c"]) == pytest.approx([0.3 * 3 * 2 / 3, 0.3 * 3 * 1 / 3, 0.0])
+    assert edits._edit_probabilities(["a", "b", "c"]) == pytest.approx([0.3 * 3 * 2 / 3, 0.3 * 3 * 1 / 3, 0.0])
 
 
 def test_p_zero_changes_nothing_and_p_beyond_one_is_refused() -> None:
@@ -111,7 +111,7 @@ def test_p_zero_changes_nothing_and_p_beyond_one_is_refused() -> None:
 
 
 def test_a_text_whose_words_would_all_go_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augment, "DROPPED", 1.0)
+    monkeypatch.setattr(augment, "DELETED", 1.0)
     assert WordEdits.fit(["aa bb"], seed=0, p=1.0).view("aa bb", np.random.default_rng(0)) == "aa bb"
 
 
@@ -121,7 +121,7 @@ def test_nothing_to_learn_from_is_no_error() -> None:
 
 
 def test_a_large_pool_is_sampled_by_the_seed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(augment, "MOST_TEXTS", 20)
+    monkeypatch.setattr(augment, "MAX_FIT_TEXTS", 20)
     texts = [f"common word{chr(97 + i % 26)} number" for i in range(60)]
     first, again, other = (WordEdits.fit(texts, seed=seed).idf for seed in (0, 0, 1))
     assert first == again != other

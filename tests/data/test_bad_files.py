@@ -37,7 +37,7 @@ def test_a_bad_file_is_named_with_place_and_remedy(
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"gone.csv does not exist; check the path"):
         read(tmp_path / "gone.csv")
-    with pytest.raises(BadInput, match="is a folder; give one file"):
+    with pytest.raises(BadInput, match="is a folder; give one file inside it"):
         read(tmp_path)
 
 
@@ -52,7 +52,7 @@ def test_a_file_that_cannot_be_read(
     def refuse(self: File, raw: object) -> bytes:
         raise error
 
-    monkeypatch.setattr(File, "_unpacked", refuse)
+    monkeypatch.setattr(File, "_decompressed", refuse)
     with pytest.raises(BadInput, match=rf"secret.csv .*{said}"):
         read(tmp_path / "secret.csv")
 
@@ -79,7 +79,7 @@ def test_a_truncated_parquet_file(tmp_path: Path, keep: float) -> None:
     pq.write_table(pa.table({"text": [f"text {i}" for i in range(500)]}), path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(BadInput, match=r"a\.parquet is not a whole Parquet file"):
+    with pytest.raises(BadInput, match=r"a\.parquet is not a complete Parquet file"):
         read(path)
 
 
@@ -114,7 +114,7 @@ def test_a_damaged_gzip(tmp_path: Path, place: int) -> None:
     data = bytearray(gzip.compress(" ".join(map(str, range(5000))).encode()))
     data[place : place + 10] = bytes(255 - byte for byte in data[place : place + 10])
     path.write_bytes(bytes(data))
-    with pytest.raises(BadInput, match=r"a\.txt\.gz is not a whole gzip file \(.*\); copy or pack it again"):
+    with pytest.raises(BadInput, match=r"a\.txt\.gz is not a complete gzip file \(.*\); copy or compress it again"):
         read(path)
 
 

@@ -20,7 +20,7 @@ def untyped(cells: list[str], column: str = "label") -> list:
         (["01", "2"], ["01", "2"]),
         (["+1", "2"], ["+1", "2"]),
         (["1" * 30, "2"], ["1" * 30, "2"]),
-        (["spam", " ", "NaN", "ham "], ["spam", None, None, "ham "]),
+        (["spam", " ", "NaN", "ham "], ["spam", None, None, "ham"]),
         (["True", "False"], ["True", "False"]),
         (["[URGENT]", "[low]"], ["[URGENT]", "[low]"]),
         (['["a", "b"]', "[]", ""], [("a", "b"), (), None]),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from halflabel.data.labels import Classes, label_of, unlabelled
+from halflabel.data.labels import Classes, is_unlabelled, parse_label
 from halflabel.errors import BadInput
 
 
@@ -35,21 +35,21 @@ class NAType:
     ],
 )
 def test_marks_for_not_labelled(value: object) -> None:
-    assert unlabelled(value) is True
-    assert label_of(value) is None
+    assert is_unlabelled(value) is True
+    assert parse_label(value) is None
 
 
 @pytest.mark.parametrize(
     "value", [0, 1, True, False, "a", "nan", "None", np.str_("a"), np.int8(3), np.bool_(True), []]
 )
 def test_labels_are_not_marks(value: object) -> None:
-    assert unlabelled(value) is False
+    assert is_unlabelled(value) is False
 
 
 @pytest.mark.parametrize("value", ["-1", " -1", np.array(["a", -1])[1], np.array(["a", np.nan])[1]])
 def test_marks_that_became_text_are_refused(value: str) -> None:
     with pytest.raises(BadInput, match="is text"):
-        unlabelled(value)
+        is_unlabelled(value)
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ def test_marks_that_became_text_are_refused(value: str) -> None:
     ],
 )  # fmt: skip
 def test_values_become_plain_labels(value: object, label: object) -> None:
-    found = label_of(value)
+    found = parse_label(value)
     assert found == label
     assert type(found) is type(label)
 
@@ -70,7 +70,7 @@ def test_values_become_plain_labels(value: object, label: object) -> None:
 )
 def test_values_that_are_no_labels(value: object) -> None:
     with pytest.raises(BadInput):
-        label_of(value)
+        parse_label(value)
 
 
 @pytest.mark.parametrize(
@@ -89,12 +89,12 @@ def test_names_are_sorted(labels: list, names: tuple) -> None:
 @pytest.mark.parametrize(
     ("labels", "said"),
     [
-        (["spam", "spam", None], "only one label, 'spam': give texts of at least two"),
+        (["spam", "spam", None], "only one label, 'spam'; label texts of at least two"),
         ([None], "no label at all"),
         ([()], "no label at all"),
-        ([1, "a"], "'a' is text where others are whole number"),
+        ([1, "a"], "'a' is text where another is a whole number"),
         ([1, True], "true/false"),
-        ([("a", 1)], "use one kind"),
+        ([("a", 1)], "use one type"),
         (["a", ("b",)], "mixes lists"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_text_without_label_has_no_targets() -> None:
 
 
 def test_an_unknown_label_is_named_with_its_row_and_the_known_ones() -> None:
-    with pytest.raises(BadInput, match=r"^dev.csv, text 2: the label 'z' is unknown; known are 'a', 'b'$"):
+    with pytest.raises(BadInput, match=r"^dev.csv, text 2: the label 'z' is unknown; the known labels are 'a', 'b'$"):
         Classes(("a", "b")).matrix(["a", "z"], source="dev.csv")
     with pytest.raises(BadInput, match=r"0, 1, 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.$"):
         Classes(tuple(range(20))).index(77)
@@ -133,7 +133,7 @@ def test_kinds_are_never_confused(names: tuple, label: object) -> None:
 
 
 def test_the_same_word_of_another_kind_gets_a_hint() -> None:
-    with pytest.raises(BadInput, match="it is whole number, the known '1' is text"):
+    with pytest.raises(BadInput, match="it is a whole number, the known '1' is text"):
         Classes(("1", "2")).index(1)
 
 
@@ -162,5 +162,5 @@ def test_classes_are_widened_by_labels_that_they_lack() -> None:
     assert Classes((1, 2)).extended([2, 3]).names == (1, 2, 3)
     with pytest.raises(BadInput, match="t.csv, text 2: the label 'y' is unknown"):
         classes.extended([None, "y", "z"], source="t.csv")
-    with pytest.raises(BadInput, match=r"text 2: the label '1' is unknown \(it is text, the known 1 is whole number"):
+    with pytest.raises(BadInput, match=r"text 2: the label '1' is unknown \(it is text, the known 1 is a whole number"):
         Classes((1, 2)).extended([2, "1"])

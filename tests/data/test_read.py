@@ -166,9 +166,8 @@ def test_clean_leaves_out_conflicts_and_names_the_first() -> None:
         Corpus(["a", "b", "a", "c", "c"], [1, 2, 3, (1, 2), (2, 1)], source="t"), role="labelled"
     )
     assert kept.texts == ["b", "c"]
-    assert (
-        "2 texts in t were left out because of different labels" in notices[1] and "text 1, 'a'" in notices[1]
-    )
+    assert "2 texts in t were left out because the same text has different labels" in notices[1]
+    assert "text 1, 'a'" in notices[1]
 
 
 def test_clean_of_a_pool_keeps_first_occurrences_with_their_views() -> None:

@@ -167,7 +167,7 @@ def test_polars_and_things_that_are_no_table() -> None:
 
 
 def test_things_that_are_no_table() -> None:
-    with pytest.raises(BadInput, match="is a int, which cannot be read"):
+    with pytest.raises(BadInput, match="the int cannot be read"):
         read(5)
 
 

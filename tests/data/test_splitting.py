@@ -82,14 +82,14 @@ def test_any_shares_add_up(sizes: list[int], data: st.DataObject) -> None:
     [
         ({"per_class": 6}, "t.csv has 5 texts of 'b' left for labelled, not 6"),
         ({"per_class": 0}, "per_class=0"),
-        ({"per_class": None}, "either per_class or labelled"),
-        ({"per_class": 1, "labelled": 3}, "either per_class or labelled"),
+        ({"per_class": None}, "give either per_class .* or labelled"),
+        ({"per_class": 1, "labelled": 3}, "give either per_class .* or labelled"),
         ({"per_class": None, "labelled": 1}, "fewer than one for each of 2 classes"),
         ({"per_class": None, "labelled": 16}, "t.csv has 15 labelled texts left for labelled=16"),
         ({"per_class": 1, "unlabelled": 14}, "t.csv has 13 texts left for unlabelled=14"),
         ({"per_class": 1, "dev": 16}, "dev=16"),
         ({"per_class": 1, "dev": -1}, "dev=-1"),
-        ({"per_class": 1, "test": 1.5}, "test=1.5 is not a share"),
+        ({"per_class": 1, "test": 1.5}, "test=1.5 is not a fraction"),
         ({"per_class": 1, "test": 15}, "t.csv has 0 texts of 'a' left"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from halflabel.data import translation as translate
-from halflabel.data.translation import Store, back_translate
+from halflabel.data.translation import TranslationCache, back_translate
 from halflabel.errors import BadInput
 
 TEXTS = [
@@ -100,13 +100,13 @@ def test_the_state_of_random_numbers_is_left_alone(marian: str, tmp_path: Path) 
 
 
 def test_a_torn_line_is_passed_over_and_never_joined_to_the_next(tmp_path: Path) -> None:
-    Store(tmp_path, ["x"]).add(["a", "b"], ["A", "B\n\ud800"])
-    path = Store(tmp_path, ["x"]).path
+    TranslationCache(tmp_path, ["x"]).add(["a", "b"], ["A", "B\n\ud800"])
+    path = TranslationCache(tmp_path, ["x"]).path
     path.write_bytes(path.read_bytes() + b'{"text": "c", "vi')
-    store = Store(tmp_path, ["x"])
-    assert store.found == {"a": "A", "b": "B\n\ud800"}
+    store = TranslationCache(tmp_path, ["x"])
+    assert store.views == {"a": "A", "b": "B\n\ud800"}
     store.add(["d"], ["D"])
-    assert Store(tmp_path, ["x"]).found == {"a": "A", "b": "B\n\ud800", "d": "D"}
+    assert TranslationCache(tmp_path, ["x"]).views == {"a": "A", "b": "B\n\ud800", "d": "D"}
 
 
 def test_an_empty_translation_is_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -129,9 +129,9 @@ def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.
 
 def test_a_cache_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match=r"file.* cannot be used .*; name another folder"):
+    with pytest.raises(BadInput, match=r"file.* cannot be used .*; choose another folder"):
         back_translate(["a b"], cache=tmp_path / "file" / "cache")
-    store = Store(tmp_path, ["x"])
+    store = TranslationCache(tmp_path, ["x"])
     store.path.mkdir()
     with pytest.raises(BadInput, match="cannot be written"):
         store.add(["a"], ["b"])

@@ -97,13 +97,13 @@ def check_columns(files: InputFiles) -> list[Diagnostic]:
     """Diagnostics about the columns of the labelled files."""
     from halflabel.data import diagnostics as checks
     from halflabel.data.readers.formats import read_table
-    from halflabel.data.readers.read import find_column, header_names
+    from halflabel.data.readers.read import find_column, read_options
 
     diagnostics: list[Diagnostic] = []
     for file in files.labelled:
         if Path(file.path).is_dir():
             continue
-        table = read_table(file, header_names(files.text_column, files.label_column))
+        table = read_table(file, read_options(files.text_column, files.label_column))
         text = find_column(table, file.name, files.text_column, "text")
         assert text is not None, "the file has been read before"
         label = find_column(table, file.name, files.label_column, "label")

@@ -16,18 +16,20 @@ from halflabel.notices import Notice
 from halflabel.output_folders import EXPORT, RUN, FolderKind, filled
 
 if TYPE_CHECKING:
-    from halflabel.data.writers import Row, Write
+    from halflabel.data.readers.formats import Row, Write
 
-FORMATS = ("jsonl", "csv", "tsv", "parquet")
+FORMATS = ("jsonl", "csv", "tsv", "parquet")  # shown in the help
 SAME = "same"  # as the input
-SAME_AS_INPUT = {"csv": "csv", "parquet": "parquet", "arrow": "parquet", "json": "jsonl", "txt": "jsonl"}
 DESCRIPTION = "shards.json"
 STDIN = "-"
 MAX_NAMES = 3  # files listed in a notice
 
 
-def check_output(file: Path | None, named: str | None, *, force: bool, formats: Sequence[str] = FORMATS) -> str:
+def check_output(file: Path | None, named: str | None, *, force: bool) -> str:
     """The format of an output: the one named, else by the suffix; refuses an output that cannot be written."""
+    from halflabel.data.readers.formats import output_formats
+
+    formats = output_formats()
     kind = named or (file.suffix.lower().lstrip(".") if file else "jsonl")
     if kind not in formats:
         what = f"the format '{kind}' is not known" if named else f"the suffix of {file} is not a known format"

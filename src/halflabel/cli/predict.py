@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import FORMATS, SAME, SAME_AS_INPUT, Shards, check_apart, check_output, model_files, output
+from halflabel.cli.outputs import FORMATS, SAME, Shards, check_apart, check_output, model_files, output
 from halflabel.errors import SettingError
 from halflabel.output_folders import SHARDS, locked
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from halflabel.cli.models import Model
     from halflabel.data.readers.files import File
-    from halflabel.data.writers import Write
+    from halflabel.data.readers.formats import Write
     from halflabel.evaluation.decisions import DecisionRule
 
 CHUNK = 1024  # texts that are predicted and written at a time
@@ -63,7 +63,7 @@ def predict(
     sources = as_files(files or [STDIN])
     if out is not None:
         check_apart(out, [*(source.path for source in sources), *model_files(model)], None if shard is None else SHARDS)
-    kind = output_format(sources, out, format, shard, resume=resume, force=force)
+    kind = check_format(sources, out, format, shard, resume=resume, force=force)
     with nullcontext() if out is None or shard is None else locked(out, SHARDS):
         texts: Iterable[str | None] = texts_in(sources, text_column)
         opened = open_model(model, backend)
@@ -102,7 +102,7 @@ def write_predictions(texts: Iterable[str | None], model: Model, rule: DecisionR
     return count
 
 
-def output_format(files: Sequence[File], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
+def check_format(files: Sequence[File], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
             force: bool) -> str:
     """The format of the output; refuses options that do not go together and outputs that cannot be written."""
     chosen = same_format(files) if format == SAME else format
@@ -117,13 +117,13 @@ def output_format(files: Sequence[File], out: Path | None, format: str | None, s
 
 def same_format(files: Sequence[File]) -> str:
     """The output format that corresponds to the first input file."""
-    from halflabel.data.readers.formats import detect_format, is_plain_text
-    from halflabel.data.readers.read import header_names
+    from halflabel.data.readers.formats import is_plain_text, output_format
+    from halflabel.data.readers.read import read_options
 
     file = files[0]
-    if Path(file.path).is_dir() or (file.is_stream and is_plain_text(file, header_names())):
+    if Path(file.path).is_dir() or (file.is_stream and is_plain_text(file, read_options())):
         return "jsonl"
-    return "tsv" if file.suffix in (".tsv", ".tab") else SAME_AS_INPUT[detect_format(file, header_names()).name]
+    return output_format(file, read_options())
 
 
 def weights_of(model: Path) -> str:
@@ -151,15 +151,15 @@ def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
     from halflabel.data.pool import open_source
     from halflabel.data.readers.formats import detect_format, is_plain_text
     from halflabel.data.readers.lines import follow_lines
-    from halflabel.data.readers.read import header_names
+    from halflabel.data.readers.read import read_options
 
     typed = file.is_stdin and sys.stdin is not None and sys.stdin.isatty()
     if typed:
         console.hint("type texts, one per line; end with Ctrl-D")
-    if file.is_stream and text_column is None and (typed or is_plain_text(file, header_names())):
+    if file.is_stream and text_column is None and (typed or is_plain_text(file, read_options())):
         return follow_lines(file, PATIENCE)
     source = open_source(file, text_column)
-    if file.is_stream and text_column is None and not file.suffix and detect_format(file, header_names()).name == "csv":
+    if file.is_stream and text_column is None and not file.suffix and detect_format(file, read_options()).name == "csv":
         console.hint(f"{file.name} is read as csv: its first line is a header with a column {source.text!r}")
     return (text or "" for columns in source.batches() for text in columns[0].to_pylist())
 

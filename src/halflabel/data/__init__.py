@@ -1,1 +1,1 @@
-"""Files in, corpora out: reading, label identity, splits and strong views; torch only inside `translate`."""
+"""Reading files into corpora, label handling, cleaning, splitting and augmentation; only `translation` needs torch."""

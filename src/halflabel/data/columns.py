@@ -1,8 +1,8 @@
-"""Columns on disk: Arrow files of which a row is read when it is looked at, by its place in the file.
+"""Columns on disk: Arrow files of which single rows are read on access.
 
-Taking rows from a chunked Arrow column would copy the whole column. Looking at rows of a file that is mapped into
-memory leaves the pages around them resident, in the end the whole file. So the offsets of a row are read and then its
-bytes, and nothing is held for it; a pass over all rows maps one chunk at a time.
+Taking rows from a chunked Arrow column would copy the whole column, and touching rows of a memory-mapped file leaves
+the pages around them resident, in the end the whole file. So a row is read with two calls, its offsets and then its
+bytes, and nothing is kept; iterating over all rows maps one record batch at a time.
 """
 
 from __future__ import annotations
@@ -21,38 +21,38 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from halflabel.data.sequences import Concat, LazySequence, Subset
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 
 T = TypeVar("T")
-MAX_OPEN_FILES = 256  # files of a column that are open at a time: a process may have a thousand or so
-DAMAGED = "; empty it with: halflabel cache --clear"
-SPAN = struct.Struct("<2q")  # where a row begins and where it ends, as Arrow writes it: two of its offsets
-OFFSET = SPAN.size // 2
+MAX_OPEN_FILES = 256  # of a column: a process may often open no more than about a thousand
+OFFSETS = struct.Struct("<2q")  # the start and the end of a row, as Arrow stores them
 
 
 class Chunk(NamedTuple):
-    """Where the rows of one batch of a file lie."""
+    """The position of the rows of one record batch in its file."""
 
     file: str
     batch: int
     rows: int
-    start: int  # of the first row, in bytes
-    item: int  # bytes of an item; where there are no offsets, of a row
-    offsets: int | None  # where the file says at which items rows begin and end; None where each row is one item
+    start: int  # byte at which the data of the first row starts
+    item: int  # bytes of an item, or of a whole row if there are no offsets
+    offsets: int | None  # byte at which the offsets start, in items; None if all rows have the same size
 
 
 class MappedFile:
-    """A file to be read at any place by any thread, closed when nobody holds it any more."""
+    """A file that any thread can read at any position; it is closed when it is no longer referenced."""
 
-    def __init__(self, file: str) -> None:
+    def __init__(self, path: str) -> None:
         try:
-            self.file = open(file, "rb", buffering=0)  # noqa: SIM115
+            self.file = open(path, "rb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
-            raise BadInput(f"the cache lost {file} while it was in use; run again, and it is made anew") from None
+            raise DataError(f"{path} was removed from the cache while it was in use; run the command again to rebuild "
+                            "it") from None
         self.number, self.lock = self.file.fileno(), threading.Lock()
 
     def read(self, start: int, length: int) -> bytes:
-        if hasattr(os, "pread"):  # not every system has it
+        """`length` bytes from position `start`."""
+        if hasattr(os, "pread"):  # not on Windows
             return os.pread(self.number, length, start)
         with self.lock:
             self.file.seek(start)
@@ -64,10 +64,10 @@ class MappedFile:
 
 
 class ArrowColumn(LazySequence[T]):
-    """One column of Arrow files; `cell` makes a row of its bytes, `key` names the content."""
+    """One column of Arrow files; `decode` turns the bytes of a row into its value, `key` identifies the content."""
 
-    def __init__(self, files: Sequence[Path], name: str, cell: Callable[[bytes], T], *, key: str = "") -> None:
-        self.files, self.name, self.cell, self.key = list(files), name, cell, key
+    def __init__(self, files: Sequence[Path], name: str, decode: Callable[[bytes], T], *, key: str = "") -> None:
+        self.files, self.name, self.decode, self.key = list(files), name, decode, key
         self.chunks = [chunk for file in self.files for chunk in _chunks(str(file), name)]
         self.ends = list(accumulate(chunk.rows for chunk in self.chunks))
         self.opened = lru_cache(MAX_OPEN_FILES)(MappedFile)
@@ -76,21 +76,21 @@ class ArrowColumn(LazySequence[T]):
         return self.ends[-1] if self.ends else 0
 
     def row(self, i: int) -> T:
-        at = bisect_right(self.ends, i)
-        file, _, _, start, item, offsets = self.chunks[at]
-        first = i - (self.ends[at - 1] if at else 0)
-        end, opened = first + 1, self.opened(file)
+        number = bisect_right(self.ends, i)
+        path, _, _, start, item, offsets = self.chunks[number]
+        first = i - (self.ends[number - 1] if number else 0)
+        end, file = first + 1, self.opened(path)
         if offsets is not None:
-            first, end = SPAN.unpack(opened.read(offsets + OFFSET * first, SPAN.size))
-        return self.cell(opened.read(start + item * first, item * (end - first)))
+            first, end = OFFSETS.unpack(file.read(offsets + OFFSETS.size // 2 * first, OFFSETS.size))
+        return self.decode(file.read(start + item * first, item * (end - first)))
 
     def arrays(self) -> Iterator[Any]:
-        """The column as Arrow arrays, each mapped into memory for as long as somebody holds it."""
-        return (_arrow(chunk.file)[1].get_batch(chunk.batch).column(self.name) for chunk in self.chunks)
+        """The column as Arrow arrays, each mapped into memory for as long as it is referenced."""
+        return (_open_arrow(chunk.file)[1].get_batch(chunk.batch).column(self.name) for chunk in self.chunks)
 
 
 class TextColumn(ArrowColumn[str]):
-    """Different texts that are not empty."""
+    """A column of distinct texts, none of them empty."""
 
     def __init__(self, file: Path, key: str, name: str = "text") -> None:
         super().__init__([file], name, bytes.decode, key=key)
@@ -99,18 +99,18 @@ class TextColumn(ArrowColumn[str]):
         for array in self.arrays():
             yield from array.to_pylist()
 
-    def among(self, wanted: Iterable[str]) -> np.ndarray:
-        """Rows that hold one of the wanted texts, in order."""
+    def matching(self, wanted: Iterable[str]) -> np.ndarray:
+        """The rows whose text is among the wanted ones, in order."""
         import pyarrow.compute as pc
 
-        known = strings(list(wanted))
+        values = arrow_strings(list(wanted))
         return np.concatenate([np.empty(0, np.int64), *(
-            start + np.flatnonzero(pc.is_in(array, value_set=known))
+            start + np.flatnonzero(pc.is_in(array, value_set=values))
             for start, array in zip([0, *self.ends], self.arrays(), strict=False))])
 
 
-def strings(texts: Sequence[str]) -> Any:
-    """Texts as an Arrow array, by their bytes: Arrow's own way from a list imports pandas where that is installed."""
+def arrow_strings(texts: Sequence[str]) -> Any:
+    """Texts as an Arrow array of strings, built from buffers since `pyarrow.array` imports pandas if installed."""
     import pyarrow as pa
 
     cells = [text.encode("utf-8") for text in texts]
@@ -118,51 +118,54 @@ def strings(texts: Sequence[str]) -> Any:
     return pa.LargeStringArray.from_buffers(len(cells), pa.py_buffer(ends), pa.py_buffer(b"".join(cells)))
 
 
-def text_hash(text: str) -> bytes:
-    """The content of a text as 16 bytes."""
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+def text_hash(text: str, size: int = 16) -> bytes:
+    """A hash of a text in `size` bytes."""
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
 def matching_rows(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
-    """Rows of `texts` that hold one of the wanted texts, in order."""
+    """The rows of `texts` whose text is among the wanted ones, in order."""
     names = wanted if isinstance(wanted, (set, frozenset)) else frozenset(wanted)
     if isinstance(texts, Concat):
-        starts = [0, *texts.ends]
         return np.concatenate([np.empty(0, np.int64), *(
-            start + matching_rows(part, names) for start, part in zip(starts, texts.parts, strict=False))])
+            start + matching_rows(part, names) for start, part in zip([0, *texts.ends], texts.parts, strict=False))])
     if isinstance(texts, Subset) and isinstance(texts.base, TextColumn):
-        return np.flatnonzero(np.isin(texts.rows, matching_rows(texts.base, names)))
-    if not isinstance(texts, TextColumn):
-        return np.array([i for i, text in enumerate(texts) if text in names], dtype=np.int64)
-    return texts.among(names)
+        return np.flatnonzero(np.isin(texts.rows, texts.base.matching(names)))
+    if isinstance(texts, TextColumn):
+        return texts.matching(names)
+    return np.array([i for i, text in enumerate(texts) if text in names], dtype=np.int64)
 
 
-def _arrow(file: str) -> tuple[Any, Any]:
-    """The bytes of an Arrow file, mapped for as long as something of it is in use, and a reader of its batches."""
+def _open_arrow(file: str) -> tuple[Any, Any]:
+    """A memory-mapped Arrow file as a buffer, and a reader of its record batches."""
     import pyarrow as pa
 
     try:
-        whole = pa.memory_map(file).read_buffer()
-        return whole, pa.ipc.open_file(whole)
+        buffer = pa.memory_map(file).read_buffer()
+        return buffer, pa.ipc.open_file(buffer)
     except pa.ArrowException as error:
-        raise BadInput(f"the cache is damaged ({str(error)[:80]}){DAMAGED}") from None
+        raise _damaged(error) from None
 
 
 def _chunks(file: str, name: str) -> Iterator[Chunk]:
     import pyarrow as pa
 
-    whole, opened = _arrow(file)
-    for batch in range(opened.num_record_batches):
+    buffer, reader = _open_arrow(file)
+    for batch in range(reader.num_record_batches):
         try:
-            column = opened.get_batch(batch).column(name)
+            column = reader.get_batch(batch).column(name)
         except (pa.ArrowException, KeyError) as error:
-            raise BadInput(f"the cache is damaged ({str(error)[:80]}){DAMAGED}") from None
+            raise _damaged(error) from None
         if len(column):
-            yield _chunk(file, batch, column, whole.address)
+            yield _chunk(file, batch, column, buffer.address)
+
+
+def _damaged(error: Exception) -> DataError:
+    return DataError(f"the cache is damaged ({str(error)[:80]}); empty it with: halflabel cache --clear")
 
 
 def _chunk(file: str, batch: int, column: Any, base: int) -> Chunk:
-    """Where the rows of an Arrow array of texts or lists lie in a file that is mapped at `base`."""
+    """The position of the rows of an Arrow array of strings or lists in a file that is mapped at address `base`."""
     import pyarrow as pa
 
     data, item = column.buffers()[-1], 1
@@ -175,7 +178,7 @@ def _chunk(file: str, batch: int, column: Any, base: int) -> Chunk:
 
 
 def write_arrow(file: Path, batches: Iterable[Any], schema: Any) -> None:
-    """Record batches as an Arrow file."""
+    """Writes record batches as an Arrow file."""
     import pyarrow as pa
 
     with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_file(sink, schema) as writer:

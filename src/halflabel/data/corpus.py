@@ -1,4 +1,4 @@
-"""A corpus: texts with what is known of their labels."""
+"""A corpus: texts and their labels, where they are known."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from halflabel.data.sequences import concat, subset
 from halflabel.types import Task
 
 Label = str | int | bool
+TextLabel = Label | tuple[Label, ...] | None  # of a text: one label, several, or unknown
 
 
 class Partial(tuple[Label, ...]):
-    """Labels that a text is known to have, where it is open whether it has those in `unknown` as well."""
+    """The labels that a text is known to have, where it is unknown whether it also has those in `unknown`."""
 
     unknown: tuple[Label, ...]
 
@@ -30,16 +31,15 @@ class Partial(tuple[Label, ...]):
 
 @dataclass(frozen=True)
 class Corpus:
-    """Texts with what is known of their labels, in the order in which they came.
+    """Texts and their labels, in the order in which they were read.
 
-    A label is one name (multi-class), a tuple of names (multi-label, `()` meaning none) or None (not labelled);
-    a tuple that is a `Partial` leaves some labels open.
-    `views` holds ready-made strong views: for each text as many as the file had columns `aug_0`, `aug_1`, ...
-    All are lists; in a pool on disk (`data.pool`) they are sequences that no step here takes into memory.
+    A label is one name (multi-class), a tuple of names (multi-label, `()` for none of them) or None (not labelled);
+    a `Partial` tuple leaves some labels unknown. `views` holds ready-made augmented versions of each text, from the
+    columns `aug_0`, `aug_1`, ... All are lists, or lazy sequences in a pool on disk (`data.pool`).
     """
 
     texts: Sequence[str]
-    labels: Sequence[Label | tuple[Label, ...] | None]
+    labels: Sequence[TextLabel]
     views: Sequence[tuple[str, ...]] = field(default_factory=list)
     source: str = "memory"
 
@@ -55,17 +55,20 @@ class Corpus:
         return "multi-label" if any(isinstance(label, tuple) for label in self.labels) else "multi-class"
 
     def take(self, rows: Sequence[int]) -> Corpus:
-        """The given rows, in the given order."""
+        """The selected rows, in that order."""
         views = subset(self.views, rows) if self.views else []
         return Corpus(subset(self.texts, rows), subset(self.labels, rows), views, self.source)
 
     def labelled(self) -> Corpus:
+        """The texts that have a label."""
         return self.take([i for i, label in enumerate(self.labels) if label is not None])
 
     def unlabelled(self) -> Corpus:
+        """The texts that have no label."""
         return self.take([i for i, label in enumerate(self.labels) if label is None])
 
     def without_labels(self) -> Corpus:
+        """All texts, with their labels removed."""
         return Corpus(self.texts, [None] * len(self.texts), self.views, self.source)
 
     def __add__(self, other: Corpus) -> Corpus:

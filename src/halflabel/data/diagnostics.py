@@ -1,4 +1,4 @@
-"""What is wrong with data, and what would be done about it: findings that a person can act on."""
+"""Diagnostics of training data: problems that a person can act on, found before training."""
 
 from __future__ import annotations
 
@@ -13,19 +13,21 @@ import numpy as np
 from halflabel.data.cleaning import clean
 from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
+from halflabel.data.labels import names_in
 from halflabel.data.readers.formats import SourceTable
 from halflabel.notices import Dropped, Notice
 
 Level = Literal["error", "warning", "note"]
-SAMPLE = 2000  # texts of a part that are looked at one by one
+SAMPLE_SIZE = 2000  # texts of a corpus that are examined one by one
 MOJIBAKE = re.compile(r"Ã[\x80-\xbf©¨¼¶¤±³]|â€[™œ“”˜]|Â[ £°»«]")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
-RARE, UNEVEN = 2, 20.0  # texts that a class should have; how much larger the largest class may be than the smallest
+MIN_CLASS_SIZE = 2
+MAX_IMBALANCE = 20.0  # of the largest class to the smallest
 
 
 @dataclass(frozen=True)
 class Diagnostic:
-    """Something worth knowing: what it is, and what is done or should be done about it."""
+    """A problem or a fact about the data, and what is done or should be done about it."""
 
     level: Level
     what: str
@@ -36,37 +38,35 @@ class Diagnostic:
 
 
 def check_labels(corpus: Corpus) -> list[Diagnostic]:
-    """Labels that are too few, too rare, too uneven, too many, or twice there under similar names."""
+    """Labels that are too few, too rare, imbalanced, too many, or spelled in two ways."""
     counts = label_counts(corpus)
     names, texts = list(counts), sum(label is not None for label in corpus.labels)
-    found = []
     if len(names) < 2:
-        what = f"{corpus.source} has {len(names)} different labels"
-        return [Diagnostic("error", what, "give texts of at least two labels; name the column with --label-column")]
-    rare = [str(name) for name in names if counts[name] < RARE]
-    if rare:
-        found.append(Diagnostic("warning", f"{len(rare)} labels have a single text ({_some(rare)})",
-                             "label more texts of them: nothing can be held out of one"))
-    if max(counts.values()) > UNEVEN * min(counts.values()):
-        what = f"the largest class has {max(counts.values())} texts, the smallest {min(counts.values())}"
-        found.append(Diagnostic("warning", what, "label more of the small ones, or look at macro F1, not accuracy"))
+        return [Diagnostic("error", f"{corpus.source} has {len(names)} different labels",
+                           "give texts of at least two labels; name the column with --label-column")]
+    diagnostics = []
+    smallest, largest = min(counts.values()), max(counts.values())
+    if rare := [str(name) for name in names if counts[name] < MIN_CLASS_SIZE]:
+        diagnostics.append(Diagnostic("warning", f"{len(rare)} labels have a single text ({_examples(rare)})",
+                                      "label more texts of them: none of a single text can be held out"))
+    if largest > MAX_IMBALANCE * smallest:
+        diagnostics.append(Diagnostic("warning", f"the largest class has {largest} texts, the smallest {smallest}",
+                                      "label more texts of the small classes, or judge by macro F1, not accuracy"))
     if len(names) > max(20, texts / 2):
-        found.append(Diagnostic("warning", f"{len(names)} different labels for {texts} labelled texts",
-                             "this looks like a column of ids or texts; name the right one with --label-column"))
-    alike: dict[str, list[str]] = {}
+        diagnostics.append(Diagnostic("warning", f"{len(names)} different labels for {texts} labelled texts",
+                                      "these look like ids or texts; name the right column with --label-column"))
+    spellings: dict[str, list[str]] = {}
     for name in map(str, names):
-        alike.setdefault(" ".join(name.casefold().replace("_", " ").replace("-", " ").split()), []).append(name)
-    for group in alike.values():
-        if len(group) > 1:
-            found.append(Diagnostic("warning", f"the labels {_some(group)} look like one label",
-                                 "give them one name if they are; they count as different"))
-    return found
+        spellings.setdefault(" ".join(name.casefold().replace("_", " ").replace("-", " ").split()), []).append(name)
+    diagnostics += [Diagnostic("warning", f"the labels {_examples(group)} look like one label",
+                               "use one spelling if they are; they count as different labels")
+                    for group in spellings.values() if len(group) > 1]
+    return diagnostics
 
 
 def label_counts(corpus: Corpus) -> Counter[Any]:
-    """How many texts have each label."""
-    several = (label if isinstance(label, tuple) else (label,) for label in corpus.labels if label is not None)
-    return Counter(name for names in several for name in names)
+    """The number of texts with each label."""
+    return Counter(name for label in corpus.labels for name in names_in(label))
 
 
 def check_rows(corpus: Corpus, role: str) -> list[Diagnostic]:
@@ -75,70 +75,71 @@ def check_rows(corpus: Corpus, role: str) -> list[Diagnostic]:
 
 
 def notice_diagnostic(notice: Notice) -> Diagnostic:
-    """A notice about texts that training would use, before it does."""
+    """A notice of training as a diagnostic before it."""
     if isinstance(notice, Dropped):
         return Diagnostic("warning", notice.warning, "fix the file if they matter")
     return Diagnostic("note", notice, "nothing to do")
 
 
 def check_overlap(texts: Sequence[str], other: Corpus, names: tuple[str, str], action: str) -> list[Diagnostic]:
-    """Texts that occur in two parts."""
-    both = len(matching_rows(texts, other.texts))
-    return [Diagnostic("warning", f"{both} texts are among both the {names[0]} and the {names[1]} texts", action)
-            ] if both else []
+    """Texts that occur in two parts of the data."""
+    common = len(matching_rows(texts, other.texts))
+    what = f"{common} texts are among both the {names[0]} and the {names[1]} texts"
+    return [Diagnostic("warning", what, action)] if common else []
 
 
 def check_encoding(texts: Sequence[str], source: str) -> list[Diagnostic]:
-    """Signs of a wrong encoding in a sample of the texts."""
-    some = sample_texts(texts)
-    signs = {"the replacement character U+FFFD": "characters were lost before; export the file again as UTF-8",
-             "UTF-8 that was read as Latin-1 (Ã© instead of é)": "save it again as UTF-8, from the program that wrote it",
-             "control characters": "they are kept; take them out if they mean nothing"}
-    counts = [sum("\ufffd" in text for text in some), sum(bool(MOJIBAKE.search(text)) for text in some),
-              sum(bool(CONTROL.search(text)) for text in some)]
-    return [Diagnostic("warning", f"{count} of {len(some)} texts of {source} hold {sign}", action)
-            for (sign, action), count in zip(signs.items(), counts, strict=True) if count]
+    """Signs of a wrong character encoding in a sample of the texts."""
+    sample = sample_texts(texts)
+    signs = (("the replacement character U+FFFD", "characters were lost earlier; export the file again as UTF-8",
+              re.compile("\ufffd")),
+             ("UTF-8 that was read as Latin-1 (Ã© instead of é)", "export it again as UTF-8 from the original program",
+              MOJIBAKE),
+             ("control characters", "they are kept; remove them if they have no meaning", CONTROL))
+    counts = [sum(bool(pattern.search(text)) for text in sample) for _, _, pattern in signs]
+    return [Diagnostic("warning", f"{count} of {len(sample)} texts of {source} contain {sign}", action)
+            for (sign, action, _), count in zip(signs, counts, strict=True) if count]
 
 
-def check_columns(table: SourceTable, shown: str, text: str, label: str | None) -> list[Diagnostic]:
-    """Columns that look more like the texts than the one that was taken, and columns without a name."""
-    found = []
+def check_columns(table: SourceTable, source: str, text: str, label: str | None) -> list[Diagnostic]:
+    """Columns without a name, and columns that look more like texts or less like labels than the chosen ones."""
+    diagnostics = []
 
-    def words(name: str) -> float:
-        cells = [cell for cell in table.column(name)[:SAMPLE] if isinstance(cell, str)]
+    def mean_words(name: str) -> float:
+        cells = [cell for cell in table.column(name)[:SAMPLE_SIZE] if isinstance(cell, str)]
         return float(np.mean([len(cell.split()) for cell in cells])) if cells else 0.0
 
     for name in table.names:
         if name in (text, label):
             continue
         if name.strip() == "" or name.startswith("Unnamed:"):
-            found.append(Diagnostic("note", f"{shown} has a column without a name", "it is not looked at"))
-        elif words(name) > 3 * max(1.0, words(text)):
-            found.append(Diagnostic("warning", f"the column {name!r} of {shown} has far longer texts than {text!r}",
-                                 f"if those are the texts, give --text-column {name}"))
-    if label is not None and table.rows > 1 and words(label) > 8:
-        found.append(Diagnostic("warning", f"the cells of the label column {label!r} of {shown} are whole sentences",
-                             "name the right column with --label-column"))
-    return found
+            diagnostics.append(Diagnostic("note", f"{source} has a column without a name", "it is ignored"))
+        elif mean_words(name) > 3 * max(1.0, mean_words(text)):
+            what = f"the column {name!r} of {source} has far longer texts than {text!r}"
+            diagnostics.append(Diagnostic("warning", what, f"if those are the texts, give --text-column {name}"))
+    if label is not None and table.rows > 1 and mean_words(label) > 8:
+        what = f"the cells of the label column {label!r} of {source} are whole sentences"
+        diagnostics.append(Diagnostic("warning", what, "name the right column with --label-column"))
+    return diagnostics
 
 
 def check_lengths(lengths: np.ndarray, limit: int, source: str) -> list[Diagnostic]:
-    """Texts that are longer than what is read of them; lengths in tokens, cut or not, (N,)."""
+    """Texts that exceed the token limit; lengths in tokens before truncation, (N,)."""
     share = float((lengths > limit).mean()) if len(lengths) else 0.0
-    middle, most = (int(np.median(lengths)), int(lengths.max())) if len(lengths) else (0, 0)
-    what = (f"texts of {source} have {middle} tokens on the median and {most} at most, and {share:.0%} pass the limit "
-            f"of {limit}")
+    median, longest = (int(np.median(lengths)), int(lengths.max())) if len(lengths) else (0, 0)
+    what = (f"texts of {source} have a median of {median} and a maximum of {longest} tokens, and {share:.0%} exceed "
+            f"the limit of {limit}")
     if share > 0.05:
-        return [Diagnostic("warning", what, f"only the first {limit} tokens count; --set max_tokens=... reads more")]
+        return [Diagnostic("warning", what, f"only the first {limit} tokens are used; --set max_tokens=... uses more")]
     return [Diagnostic("note", what, "nothing to do")]
 
 
 def sample_texts(texts: Sequence[str]) -> list[str]:
-    """At most SAMPLE texts, spread over all."""
-    if len(texts) <= SAMPLE:
+    """At most SAMPLE_SIZE texts, evenly spaced."""
+    if len(texts) <= SAMPLE_SIZE:
         return list(texts)
-    return [texts[int(i)] for i in np.linspace(0, len(texts) - 1, SAMPLE)]
+    return [texts[int(i)] for i in np.linspace(0, len(texts) - 1, SAMPLE_SIZE)]
 
 
-def _some(names: Sequence[str]) -> str:
+def _examples(names: Sequence[str]) -> str:
     return ", ".join(repr(name) for name in names[:5]) + (", ..." if len(names) > 5 else "")

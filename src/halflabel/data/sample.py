@@ -8,12 +8,9 @@ from typing import Literal
 
 from halflabel.data.corpus import Corpus
 
-Part = Literal["train", "test"]
-Kind = Literal["queue", "tags"]
 
-
-def sample(part: Part, label: Kind = "queue") -> Corpus:
-    """One part of the sample corpus, labelled by queue (multi-class) or by tags (multi-label)."""
+def sample(part: Literal["train", "test"], label: Literal["queue", "tags"] = "queue") -> Corpus:
+    """The train or test part of the sample corpus, labelled by queue (multi-class) or by tags (multi-label)."""
     lines = files("halflabel.data").joinpath("sample.jsonl").read_text(encoding="utf-8").strip().split("\n")
     rows = [row for line in lines if (row := json.loads(line))["part"] == part]
     labels = [row["queue"] if label == "queue" else tuple(row["tags"]) for row in rows]

@@ -1,4 +1,4 @@
-"""Sequences that are looked at where they lie: rows chosen from one, several one after the other."""
+"""Lazy sequences: rows are read, selected or computed on access, so that a pool need not fit into memory."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ U = TypeVar("U")
 
 
 class LazySequence(Sequence[T], Generic[T]):
-    """A sequence that is not a list: subclasses say how long it is and what stands in row i."""
+    """A read-only sequence that computes a row on access; subclasses define `__len__` and `row`."""
 
     def row(self, i: int) -> T:
-        """What stands in a row that is there."""
-        raise AssertionError("every such sequence finds its rows")
+        """Row i, for 0 <= i < len."""
+        raise NotImplementedError
 
     @overload
     def __getitem__(self, i: int) -> T: ...
@@ -37,7 +37,7 @@ class LazySequence(Sequence[T], Generic[T]):
 
 
 class Subset(LazySequence[T]):
-    """Some rows of a sequence, in the given order."""
+    """Selected rows of a sequence, in the order of `rows`."""
 
     def __init__(self, base: Sequence[T], rows: Any) -> None:
         import numpy as np
@@ -52,24 +52,23 @@ class Subset(LazySequence[T]):
 
 
 class Repeated(LazySequence[T]):
-    """One thing in every row."""
+    """The same value in every row."""
 
-    def __init__(self, thing: T, number: int) -> None:
-        self.thing, self.number = thing, number
+    def __init__(self, value: T, length: int) -> None:
+        self.value, self.length = value, length
 
     def __len__(self) -> int:
-        return self.number
+        return self.length
 
     def row(self, i: int) -> T:
-        return self.thing
+        return self.value
 
 
 class Concat(LazySequence[T]):
-    """Sequences one after the other."""
+    """Several sequences one after the other."""
 
     def __init__(self, parts: Sequence[Sequence[T]]) -> None:
-        self.parts: list[Sequence[T]] = list(chain.from_iterable(
-            part.parts if isinstance(part, Concat) else [part] for part in parts))
+        self.parts: list[Sequence[T]] = list(chain.from_iterable(map(parts_of, parts)))
         self.ends = list(accumulate(map(len, self.parts)))
 
     def __len__(self) -> int:
@@ -82,18 +81,17 @@ class Concat(LazySequence[T]):
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self.parts)
 
-    def shares(self, rows: Any) -> list[tuple[Sequence[T], Any]]:
-        """Rising rows as the rows of each part, counted within it."""
+    def rows_by_part(self, rows: Any) -> list[tuple[Sequence[T], Any]]:
+        """Each part with those of the increasing `rows` that fall into it, counted from its start."""
         import numpy as np
 
-        rows, ends = np.asarray(rows, dtype=np.int64), np.asarray(self.ends)
-        cuts = [0, *np.searchsorted(rows, ends).tolist()]
-        starts = [0, *self.ends]
+        rows, starts = np.asarray(rows, dtype=np.int64), [0, *self.ends]
+        cuts = np.searchsorted(rows, starts).tolist()
         return [(part, rows[cuts[k] : cuts[k + 1]] - starts[k]) for k, part in enumerate(self.parts)]
 
 
 class Zipped(LazySequence[tuple[T, ...]]):
-    """Columns side by side, as a row of each."""
+    """Columns of equal length as a sequence of rows."""
 
     def __init__(self, columns: Sequence[Sequence[T]]) -> None:
         self.columns = list(columns)
@@ -105,16 +103,16 @@ class Zipped(LazySequence[tuple[T, ...]]):
         return tuple(column[i] for column in self.columns)
 
 
-def columns_of(views: Sequence[tuple[T, ...]]) -> list[Sequence[T]]:
-    """The columns of which `views` are the rows."""
+def columns_of(rows: Sequence[tuple[T, ...]]) -> list[Sequence[T]]:
+    """The columns of a sequence of tuples: the inverse of `Zipped`."""
     def column(j: int) -> Sequence[T]:
-        return map_parts(views, lambda base: base.columns[j] if isinstance(base, Zipped) else [row[j] for row in base])
+        return map_parts(rows, lambda base: base.columns[j] if isinstance(base, Zipped) else [row[j] for row in base])
 
-    return [column(j) for j in range(len(views[0]))]
+    return [column(j) for j in range(len(rows[0]))]
 
 
 def concat(*parts: Sequence[T]) -> Sequence[T]:
-    """The parts one after the other: a list if all are lists, otherwise where they lie."""
+    """The parts one after the other: a list if all are lists, otherwise lazy."""
     if all(isinstance(part, list) for part in parts):
         return list(chain.from_iterable(parts))
     filled = [part for part in parts if len(part)]
@@ -122,15 +120,15 @@ def concat(*parts: Sequence[T]) -> Sequence[T]:
 
 
 def subset(base: Sequence[T], rows: Sequence[int]) -> Sequence[T]:
-    """The given rows: a list of a list, otherwise where they lie."""
+    """The selected rows: a list if `base` is one, otherwise lazy, and never nested more deeply than `base`."""
     if not isinstance(base, LazySequence):
         return [base[i] for i in rows]
     if isinstance(base, Repeated):
-        return Repeated(base.thing, len(rows))
+        return Repeated(base.value, len(rows))
     if isinstance(base, Subset):
         return Subset(base.base, base.rows[rows])
     if isinstance(base, Concat) and _is_increasing(rows):
-        return concat(*(subset(part, some) for part, some in base.shares(rows)))
+        return concat(*(subset(part, part_rows) for part, part_rows in base.rows_by_part(rows)))
     return Subset(base, rows)
 
 
@@ -141,17 +139,17 @@ def _is_increasing(rows: Sequence[int]) -> bool:
 
 
 def parts_of(base: Sequence[T]) -> list[Sequence[T]]:
-    """The sequences that `base` was joined from."""
+    """The parts of a `Concat`; any other sequence is its own only part."""
     return base.parts if isinstance(base, Concat) else [base]
 
 
 def origin_of(base: Sequence[T]) -> tuple[Sequence[T], Any]:
-    """The sequence that rows were chosen from, and these rows; a slice of all if none were chosen."""
+    """The sequence under a `Subset` and the rows it selects; any other sequence with a slice of all rows."""
     return (base.base, base.rows) if isinstance(base, Subset) else (base, slice(None))
 
 
 def map_parts(base: Sequence[T], make: Callable[[Sequence[T]], Sequence[U]]) -> Sequence[U]:
-    """What `make` gives for each whole sequence that `base` was joined or chosen from, put together in the same way."""
+    """Applies `make` to each sequence under `Concat` and `Subset`, and combines the results in the same way."""
     if isinstance(base, Concat):
         return Concat([map_parts(part, make) for part in base.parts])
     if isinstance(base, Subset):
@@ -160,31 +158,31 @@ def map_parts(base: Sequence[T], make: Callable[[Sequence[T]], Sequence[U]]) -> 
 
 
 def prefetch(source: Iterable[T], depth: int = 2) -> Iterator[T]:
-    """The same, read by a thread that is a few steps ahead."""
-    found: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
-    left = threading.Event()
+    """The same items, read by a thread that is up to `depth` items ahead; its exceptions are raised here."""
+    items: queue.Queue[tuple[T | None, BaseException | None]] = queue.Queue(depth)
+    closed = threading.Event()
 
-    def work() -> None:
+    def read_ahead() -> None:
         try:
-            for one in source:
-                found.put((one, None))
-                if left.is_set():
+            for item in source:
+                items.put((item, None))
+                if closed.is_set():
                     return
-            found.put((None, StopIteration()))
+            items.put((None, StopIteration()))
         except BaseException as error:
-            found.put((None, error))
+            items.put((None, error))
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=read_ahead, daemon=True)
     thread.start()
     try:
         while True:
-            one, error = found.get()
+            item, error = items.get()
             if isinstance(error, StopIteration):
                 return
             if error is not None:
                 raise error
-            yield one  # type: ignore[misc]
+            yield item  # type: ignore[misc]
     finally:
-        left.set()
-        while thread.is_alive() and not found.empty():
-            found.get()
+        closed.set()
+        while thread.is_alive() and not items.empty():  # make room, so that a blocked thread can end
+            items.get()

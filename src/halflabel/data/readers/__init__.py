@@ -1,1 +1,4 @@
-"""Readers: files of many formats become tables of texts and labels."""
+"""Readers of files, folders and frames: one module for each family of formats, which registers itself.
+
+To add a format, add a module here that calls `formats.register_format`; see `lines` for the smallest one.
+"""

@@ -1,7 +1,7 @@
-"""What annotation tools export: Label Studio (JSON, JSON-MIN, CSV), doccano and Prodigy (JSONL).
+"""Exports of annotation tools: Label Studio (JSON, JSON-MIN, CSV), doccano and Prodigy (JSONL).
 
-A label counts only if a person gave it: predictions, skipped tasks and tasks that nobody looked at have none. Two
-people who labelled one text make two rows, so that a disagreement is seen as such.
+Only labels that a person gave count: predictions, skipped and unannotated tasks are unlabelled. A text that two people
+annotated becomes two rows, so that disagreements are noticed.
 """
 
 from __future__ import annotations
@@ -9,43 +9,48 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from halflabel.data.readers.formats import SourceTable, from_records
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 
 Record = dict[str, Any]
-Place = Callable[[int], str]
+Position = Callable[[int], str]
 
-LABEL_STUDIO_MARKS = {"annotator", "annotation_id", "lead_time"}  # all of these stand in JSON-MIN and CSV
-LABEL_STUDIO_OWN = LABEL_STUDIO_MARKS | {"id", "created_at", "updated_at", "was_cancelled", "agreement"}
-DOCCANO_MARKS = ("Comments", "annotation_approver")  # of version 1.6 and later, and of older ones
-ANSWERS = ("accept", "reject", "ignore")
+LABEL_STUDIO_KEYS = {"annotator", "annotation_id", "lead_time"}  # JSON-MIN and CSV have all of them
+LABEL_STUDIO_COLUMNS = LABEL_STUDIO_KEYS | {"id", "created_at", "updated_at", "was_cancelled", "agreement"}
+DOCCANO_KEYS = ("Comments", "annotation_approver")  # of version 1.6 and later, and of older versions
+PRODIGY_ANSWERS = ("accept", "reject", "ignore")
 
 
-def understood(records: list[Record], place: Place, shown: str) -> SourceTable | None:
-    """The records as a table if an annotation tool wrote them; None otherwise."""
-    if not records:
-        return None
-    for looks, rows in ((_is_label_studio, _label_studio), (_is_minimal, _minimal), (_is_prodigy, _prodigy),
-                        (_is_doccano, _doccano)):
-        if all(map(looks, records)):
-            return rows(records, place, shown)
+class Annotation(NamedTuple):
+    """A row of the table: the number of its record, its other columns, and its labels (None: not annotated)."""
+
+    number: int
+    record: Record
+    labels: list[Any] | None
+
+
+def annotation_table(records: list[Record], position: Position, source: str) -> SourceTable | None:
+    """The records as a table if an annotation tool exported them; None otherwise."""
+    for matches, read in ((_is_label_studio, _label_studio), (_is_json_min, _json_min), (_is_prodigy, _prodigy),
+                          (_is_doccano, _doccano)):
+        if records and all(map(matches, records)):
+            return read(records, position, source)
     return None
 
 
-def _settled(rows: list[tuple[int, Record, list[Any] | None]], column: str, place: Place, *,
-             empty_is_none: bool) -> SourceTable:
-    """Rows with lists of labels: single labels if no list is longer than one, otherwise lists."""
-    several = any(labels is not None and len(labels) > 1 for _, _, labels in rows)
+def _table(rows: list[Annotation], column: str, position: Position, *, empty_is_unlabelled: bool) -> SourceTable:
+    """A table with the labels in `column`: single labels if no text has more than one, otherwise lists."""
+    several = any(row.labels is not None and len(row.labels) > 1 for row in rows)
 
-    def value(labels: list[Any] | None) -> Any:
+    def label(labels: list[Any] | None) -> Any:
         if not labels:
-            return [] if several and labels is not None and not empty_is_none else None
+            return [] if several and labels is not None and not empty_is_unlabelled else None
         return labels if several else labels[0]
 
-    table = from_records([{**record, column: value(labels)} for _, record, labels in rows],
-                         lambda i: place(rows[i][0]))
+    records = [{**row.record, column: label(row.labels)} for row in rows]
+    table = from_records(records, lambda i: position(rows[i].number))
     return replace(table, roles={"label": column})
 
 
@@ -54,71 +59,68 @@ def _is_label_studio(record: Record) -> bool:
         isinstance(record.get(key), list) for key in ("annotations", "completions", "predictions"))
 
 
-def _label_studio(tasks: list[Record], place: Place, shown: str) -> SourceTable:
-    """Tasks with whole annotations; each annotation of a task is a row, and so is a task without any."""
-    rows: list[tuple[int, Record, list[Any] | None]] = []
-    controls: dict[str, None] = {}
+def _label_studio(tasks: list[Record], position: Position, source: str) -> SourceTable:
+    """Label Studio's JSON: a row for each annotation of a task, or one for a task without annotations."""
+    rows: list[Annotation] = []
+    questions: dict[str, None] = {}
     for i, task in enumerate(tasks):
-        given = [one for one in task.get("annotations", task.get("completions")) or []
-                 if isinstance(one, dict) and not one.get("was_cancelled")]
-        for annotation in given or [{}]:
+        annotations = [annotation for annotation in task.get("annotations", task.get("completions")) or []
+                       if isinstance(annotation, dict) and not annotation.get("was_cancelled")]
+        for annotation in annotations or [{}]:
             labels: list[Any] | None = [] if annotation else None
             for result in annotation.get("result") or []:
                 if result.get("type") in ("choices", "taxonomy") and labels is not None:
-                    controls.setdefault(str(result.get("from_name")), None)
-                    found = result.get("value", {}).get(result["type"], [])
-                    labels += [" / ".join(one) if isinstance(one, list) else one for one in found]
-            rows.append((i, task["data"], labels))
-    if len(controls) > 1:
-        names = ", ".join(map(repr, controls))
-        raise BadInput(f"{shown} holds answers to several questions ({names}); export JSON-MIN instead and name one of "
-                       "them with --label-column")
-    return _settled(rows, next(iter(controls), "label"), place, empty_is_none=False)
+                    questions.setdefault(str(result.get("from_name")), None)
+                    labels += [" / ".join(choice) if isinstance(choice, list) else choice
+                               for choice in result.get("value", {}).get(result["type"], [])]
+            rows.append(Annotation(i, task["data"], labels))
+    if len(questions) > 1:
+        raise DataError(f"{source} contains answers to several questions ({', '.join(map(repr, questions))}); export "
+                        "JSON-MIN instead and name one of them with --label-column")
+    return _table(rows, next(iter(questions), "label"), position, empty_is_unlabelled=False)
 
 
-def _is_minimal(record: Record) -> bool:
-    return record.keys() >= LABEL_STUDIO_MARKS
+def _is_json_min(record: Record) -> bool:
+    return record.keys() >= LABEL_STUDIO_KEYS
 
 
-def _minimal(records: list[Record], place: Place, shown: str) -> SourceTable:
-    """Label Studio's JSON-MIN: a task's data and its answers side by side."""
+def _json_min(records: list[Record], position: Position, source: str) -> SourceTable:
+    """Label Studio's JSON-MIN: the data and the answers of a task side by side."""
     records = [{name: _choices(value) if isinstance(value, dict) else value for name, value in record.items()}
                for record in records]
-    table = from_records(records, place)
-    column = _answers(table.names)
+    table = from_records(records, position)
+    column = _answer_column(table.names)
     if column is None:
         return table
-    rows = [(i, record, None if record.get("was_cancelled") is True else _choices(record.get(column)))
+    rows = [Annotation(i, record, None if record.get("was_cancelled") is True else _choices(record.get(column)))
             for i, record in enumerate(records)]
-    return _settled(rows, column, place, empty_is_none=True)
+    return _table(rows, column, position, empty_is_unlabelled=True)
 
 
-def label_studio_column(table: SourceTable, shown: str) -> SourceTable | None:
-    """Label Studio's CSV: a table whose column of answers is found; None if another program wrote it."""
-    if not set(table.names) >= LABEL_STUDIO_MARKS:
-        return None
-    column = _answers(table.names)
+def label_studio_csv(table: SourceTable) -> SourceTable | None:
+    """Label Studio's CSV with its labels parsed; None if another program wrote the table."""
+    column = _answer_column(table.names) if set(table.names) >= LABEL_STUDIO_KEYS else None
     if column is None:
         return None
     cancelled = table.column("was_cancelled") if "was_cancelled" in table.names else [""] * table.rows
-    answers = [None if gone == "True" else _choices(_parsed(cell))
-               for cell, gone in zip(table.column(column), cancelled, strict=True)]
-    names = [name for name in table.names if name != column]
-    columns = {name: table.column(name) for name in names}
-    rows = [(i, {name: columns[name][i] for name in names}, labels) for i, labels in enumerate(answers)]
-    return _settled(rows, column, table.place, empty_is_none=True)
+    answers = [None if skipped == "True" else _choices(_parse_cell(cell))
+               for cell, skipped in zip(table.column(column), cancelled, strict=True)]
+    columns = {name: table.column(name) for name in table.names if name != column}
+    rows = [Annotation(i, {name: cells[i] for name, cells in columns.items()}, labels)
+            for i, labels in enumerate(answers)]
+    return _table(rows, column, table.position, empty_is_unlabelled=True)
 
 
-def _answers(names: list[str]) -> str | None:
-    """The column of answers: the only one that is neither Label Studio's own nor a text."""
-    rest = [name for name in names if name not in LABEL_STUDIO_OWN and name != "text"]
+def _answer_column(names: list[str]) -> str | None:
+    """The column of answers: the only one that is neither the text nor one of Label Studio's own."""
+    rest = [name for name in names if name not in LABEL_STUDIO_COLUMNS and name != "text"]
     usual = [name for name in rest if name.lower() in ("label", "labels", "choice", "choices", "sentiment", "class")]
-    found = usual if len(usual) == 1 else rest
-    return found[0] if len(found) == 1 and "text" in names else None
+    candidates = usual if len(usual) == 1 else rest
+    return candidates[0] if len(candidates) == 1 and "text" in names else None
 
 
-def _parsed(cell: Any) -> Any:
-    if isinstance(cell, str) and cell[:1] in "[{" and cell:
+def _parse_cell(cell: Any) -> Any:
+    if isinstance(cell, str) and cell.startswith(("[", "{")):
         try:
             return json.loads(cell)
         except ValueError:
@@ -127,36 +129,36 @@ def _parsed(cell: Any) -> Any:
 
 
 def _choices(answer: Any) -> list[Any] | None:
-    """A choice, {"choices": [...]}, or a list of these, as a list; None if nothing was answered."""
+    """A choice, {"choices": [...]}, or a list of these, as a list; None without an answer."""
     if isinstance(answer, dict):
         return list(answer.get("choices", []))
     if isinstance(answer, list):
-        return [name for one in answer for name in _choices(one) or []]
+        return [name for item in answer for name in _choices(item) or []]
     return None if answer is None or answer == "" else [answer]
 
 
 def _is_doccano(record: Record) -> bool:
-    return "id" in record and isinstance(record.get("label"), list) and any(mark in record for mark in DOCCANO_MARKS)
+    return "id" in record and isinstance(record.get("label"), list) and any(key in record for key in DOCCANO_KEYS)
 
 
-def _doccano(records: list[Record], place: Place, shown: str) -> SourceTable:
-    """doccano's JSONL; an empty list may mean that nobody looked, so it counts as not labelled."""
+def _doccano(records: list[Record], position: Position, source: str) -> SourceTable:
+    """doccano's JSONL; an empty list may mean that nobody annotated the text, so it counts as unlabelled."""
     for i, record in enumerate(records):
-        if any(isinstance(one, (list, dict)) for one in record["label"]):
-            raise BadInput(f"{shown}, {place(i)}: the label is a span, not a class; export a text classification "
-                           "project")
-    return _settled([(i, record, record["label"]) for i, record in enumerate(records)], "label", place,
-                    empty_is_none=True)
+        if any(isinstance(label, (list, dict)) for label in record["label"]):
+            raise DataError(f"{source}, {position(i)}: the label is a span, not a class; export a text classification "
+                            "project")
+    return _table([Annotation(i, record, record["label"]) for i, record in enumerate(records)], "label", position,
+                  empty_is_unlabelled=True)
 
 
 def _is_prodigy(record: Record) -> bool:
-    return record.get("answer") in ANSWERS and ("label" in record or "accept" in record or "options" in record)
+    return record.get("answer") in PRODIGY_ANSWERS and ("label" in record or "accept" in record or "options" in record)
 
 
-def _prodigy(records: list[Record], place: Place, shown: str) -> SourceTable:
+def _prodigy(records: list[Record], position: Position, source: str) -> SourceTable:
     """Prodigy's JSONL: choices among options, or one label that was accepted or rejected.
 
-    A rejected label says what a text is not. That is a class of its own, `not X`, only where X is the only label.
+    A rejected label becomes a class of its own, `not X`, only if X is the only label of the file.
     """
     names = {record["label"] for record in records if "accept" not in record and isinstance(record.get("label"), str)}
     opposite = f"not {next(iter(names))}" if len(names) == 1 else None
@@ -170,5 +172,5 @@ def _prodigy(records: list[Record], place: Place, shown: str) -> SourceTable:
             return [record["label"]]
         return [opposite] if opposite else None
 
-    return _settled([(i, record, labels(record)) for i, record in enumerate(records)], "label", place,
-                    empty_is_none=False)
+    return _table([Annotation(i, record, labels(record)) for i, record in enumerate(records)], "label", position,
+                  empty_is_unlabelled=False)

@@ -1,4 +1,4 @@
-"""Cells of a text or label column become texts and labels."""
+"""Cells of a column as texts or labels."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from halflabel.data.corpus import Label
-from halflabel.data.labels import label_of, uneven
-from halflabel.errors import BadInput
+from halflabel.data.corpus import TextLabel
+from halflabel.data.labels import first_inconsistency, parse_label
+from halflabel.errors import DataError
 
-Where = Callable[[int], str]
-SPLIT_NAMES = ("labels", "tags")
-# as Python would print it: "007" and "+1" are names, not numbers; 18 digits fit into 64 bits
+Where = Callable[[int], str]  # the file and position of a row, for messages
+SEPARATED_COLUMNS = ("labels", "tags")  # columns whose cells may contain several labels, as in a;b
+# numbers as Python prints them: "007" and "+1" are names; 18 digits fit into 64 bits
 NUMBER = re.compile(r"(-?[1-9]\d{0,17}|0)(\.\d{1,17})?")
 
 
 def text_cells(values: list[Any], *, column: str, where: Where) -> list[str]:
-    """Texts of a column: null becomes "", numbers become text, half a surrogate pair becomes U+FFFD."""
+    """Texts of a column: null becomes "", numbers become text, half of a surrogate pair becomes U+FFFD."""
     if not all(type(value) is str for value in values):
         values = [_text(value, i, column, where) for i, value in enumerate(values)]
     try:
@@ -36,40 +36,37 @@ def _text(value: Any, i: int, column: str, where: Where) -> str:
         return ""
     if isinstance(value, (bool, int, float)):
         return str(value)
-    kind = type(value).__name__
-    raise BadInput(f"{where(i)}, column {column!r}: the text is a {kind}; write it as one string")
+    raise DataError(f"{where(i)}, column {column!r}: the text is a {type(value).__name__}; write it as one string")
 
 
-def label_cells(
-    values: list[Any], *, typed: bool, column: str, where: Where
-) -> list[Label | tuple[Label, ...] | None]:
-    """Labels of a column; see `read` for the rules."""
-    found = []
-    for i, value in enumerate(values if typed else _untyped(values, column, where)):
+def label_cells(values: list[Any], *, typed: bool, column: str, where: Where) -> list[TextLabel]:
+    """Labels of a column; the rules are those of `read`."""
+    labels: list[TextLabel] = []
+    for i, value in enumerate(values if typed else _parse_strings(values, column, where)):
         try:
-            found.append(label_of(value))
-        except BadInput as error:
-            raise BadInput(f"{where(i)}, column {column!r}: {error}") from None
-    wrong = uneven(found)
-    if wrong:
-        raise BadInput(f"{where(wrong[0])}, column {column!r}: {wrong[1]}")
-    return found
+            labels.append(parse_label(value))
+        except DataError as error:
+            raise DataError(f"{where(i)}, column {column!r}: {error}") from None
+    if inconsistency := first_inconsistency(labels):
+        raise DataError(f"{where(inconsistency[0])}, column {column!r}: {inconsistency[1]}")
+    return labels
 
 
-def _untyped(cells: list[str], column: str, where: Where) -> list[Any]:
-    """What strings of a csv stand for: lists, several labels in a cell, whole numbers, or just names."""
+def _parse_strings(cells: list[str], column: str, where: Where) -> list[Any]:
+    """The values of string cells: lists, several labels with a separator, whole numbers, or names."""
     values: list[Any] = [None if cell.strip() in ("", "nan", "NaN") else cell for cell in cells]
     lists = [_list(value) if value else None for value in values]
-    if any(found is not None for found in lists):
-        return [value if found is None else found for value, found in zip(values, lists, strict=True)]
-    mark = _mark(values, column, where)
-    if mark:
-        parts = [_parts(value, mark) for value in values]
-        numbers = iter(_numbers([part for some in parts for part in some or ()]))
-        rows = [None if some is None else [next(numbers) for _ in some] for some in parts]
+    if any(items is not None for items in lists):
+        return [value if items is None else items for value, items in zip(values, lists, strict=True)]
+    separator = _separator(values, column, where)
+    if separator:
+        rows = [None if value is None else [name.strip() for name in value.split(separator) if name.strip()]
+                for value in values]
+        names = iter(_numbers([name for row in rows for name in row or ()]))
+        rows = [None if row is None else [next(names) for _ in row] for row in rows]
         return [None if row == [-1] else row for row in rows]
-    numbers = iter(_numbers([value for value in values if value is not None]))
-    return [None if value is None else next(numbers) for value in values]
+    names = iter(_numbers([value for value in values if value is not None]))
+    return [None if value is None else next(names) for value in values]
 
 
 def _list(cell: str) -> list[Any] | None:
@@ -86,26 +83,23 @@ def _list(cell: str) -> list[Any] | None:
         return None
 
 
-def _mark(values: list[str | None], column: str, where: Where) -> str:
-    if column.strip().lower() not in SPLIT_NAMES:
+def _separator(values: list[str | None], column: str, where: Where) -> str:
+    """The separator of several labels in a cell; none unless the name of the column is plural."""
+    if column.strip().lower() not in SEPARATED_COLUMNS:
         return ""
-    seen = ""
+    separator = ""
     for i, value in enumerate(values):
         for mark in ";|":
-            if value and mark in value and mark != seen:
-                if seen:
-                    parted = "labels are parted by ';' and by '|'; use one of them"
-                    raise BadInput(f"{where(i)}, column {column!r}: {parted}")
-                seen = mark
-    return seen
-
-
-def _parts(value: str | None, mark: str) -> list[str] | None:
-    return None if value is None else [part.strip() for part in value.split(mark) if part.strip()]
+            if value and mark in value and mark != separator:
+                if separator:
+                    raise DataError(f"{where(i)}, column {column!r}: labels are separated by ';' and by '|'; use one "
+                                    "of them")
+                separator = mark
+    return separator
 
 
 def _numbers(cells: list[str]) -> list[Any]:
-    """The cells as numbers if every one is a number, else as they are."""
+    """The cells as numbers if all of them are numbers, otherwise unchanged."""
     if not all(NUMBER.fullmatch(cell.strip()) for cell in cells):
         return list(cells)
     return [float(cell) if "." in cell else int(cell) for cell in cells]

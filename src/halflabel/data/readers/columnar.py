@@ -1,37 +1,110 @@
-"""Columns that know their types: Parquet, Arrow, Hugging Face datasets, and frames in memory."""
+"""Typed columns: Parquet, Arrow, Hugging Face datasets, and frames in memory."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from halflabel.data.columns import strings
+from halflabel.data.columns import arrow_strings
 from halflabel.data.readers.cells import text_cells
-from halflabel.data.readers.files import File
-from halflabel.data.readers.formats import SourceTable, register_format
-from halflabel.errors import BadInput
+from halflabel.data.readers.files import File, first_line
+from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable, Write, flat_row, register_format
+from halflabel.errors import DataError
 
-MAGIC = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}  # the last: an Arrow stream
 BATCH = 16_384  # rows in memory at a time
+HEAD_ROWS = 1024
 
 
-def _stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[Any]]:
+def read_parquet(file: File, options: ReadOptions) -> SourceTable:
+    """A Parquet file; a column is read on access."""
     import pyarrow as pa
 
-    at = 0
-    batches = _parquet_batches(file, columns) if _is_parquet(file) else _arrow_batches(file)
+    parquet = _open_parquet(file)
+
+    def column(name: str) -> list[Any]:
+        try:
+            return list(parquet.read(columns=[name]).column(name).to_pylist())
+        except (pa.ArrowException, OSError, ValueError) as error:
+            raise DataError(f"{file.name}, column {name!r}: damaged ({first_line(error)}); write the file again"
+                            ) from None
+
+    return SourceTable(parquet.schema_arrow.names, parquet.metadata.num_rows, column, _position, typed=True)
+
+
+def parquet_head(file: File, options: ReadOptions) -> SourceTable:
+    """The first rows."""
+    import pyarrow as pa
+
+    parquet = _open_parquet(file)
+    try:
+        batch = next(parquet.iter_batches(HEAD_ROWS), None)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.name}, row 1 or later: damaged ({first_line(error)}); write the file again") from None
+    table = parquet.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
+    return from_arrow(table, file.name)
+
+
+def stream_parquet(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
+    """Columns of a Parquet file, a batch at a time."""
+    return _string_batches(file, _open_parquet(file).iter_batches(BATCH, columns=columns), columns)
+
+
+def _open_parquet(file: File) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    source = pa.BufferReader(file.content) if file.compression else file.local_path
+    try:
+        return pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would read ahead without limit
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.name} is not a complete Parquet file ({first_line(error)}); copy or write it again"
+                        ) from None
+
+
+def read_arrow(file: File, options: ReadOptions) -> SourceTable:
+    """An Arrow file or stream."""
+    return _from_batches(list(_arrow_batches(file)), file.name)
+
+
+def stream_arrow(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
+    """Columns of an Arrow file or stream, a batch at a time."""
+    return _string_batches(file, _arrow_batches(file), columns)
+
+
+def _arrow_batches(file: File) -> Iterator[Any]:
+    import pyarrow as pa
+
+    source = pa.BufferReader(file.content) if file.compression else pa.memory_map(file.local_path)
+    try:
+        if file.head.startswith(b"ARROW1"):
+            reader = pa.ipc.open_file(source)
+            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+        else:
+            yield from pa.ipc.open_stream(source)
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{file.name} is not a complete Arrow file ({first_line(error)}); copy or write it again"
+                        ) from None
+
+
+def _string_batches(file: File, batches: Iterable[Any], columns: list[str]) -> Iterator[list[Any]]:
+    """Columns of record batches as Arrow strings."""
+    import pyarrow as pa
+
+    rows = 0
     try:
         for batch in batches:
-            yield [_strings(batch.column(name), name, file, at) for name in columns]
-            at += batch.num_rows
+            yield [_strings(batch.column(name), name, file, rows) for name in columns]
+            rows += batch.num_rows
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
-        raise BadInput(f"{file.name}, row {at + 1} or later: damaged ({first(error)}); write the file again") from None
+        raise DataError(f"{file.name}, row {rows + 1} or later: damaged ({first_line(error)}); write the file again"
+                        ) from None
 
 
-def _strings(array: Any, name: str, file: File, at: int) -> Any:
-    """A column as Arrow strings; numbers become text as everywhere else, and what is no text is refused."""
+def _strings(array: Any, name: str, file: File, first: int) -> Any:
+    """A column as Arrow strings; other types are converted or refused by `text_cells`, as in all formats."""
     import pyarrow as pa
 
     if isinstance(array, pa.DictionaryArray):
@@ -39,96 +112,22 @@ def _strings(array: Any, name: str, file: File, at: int) -> Any:
     if not (pa.types.is_string(array.type) or pa.types.is_large_string(array.type)):
         if pa.types.is_string_view(array.type):
             return array.cast(pa.large_string())
-        cells = text_cells(array.to_pylist(), column=name, where=lambda i: f"{file.name}, row {at + i + 1}")
-        return strings(cells)
-    array.validate(full=True)  # a file may hold bytes that are not UTF-8
+        cells = text_cells(array.to_pylist(), column=name, where=lambda i: f"{file.name}, row {first + i + 1}")
+        return arrow_strings(cells)
+    array.validate(full=True)  # a file may contain bytes that are not UTF-8
     return array.cast(pa.large_string())
 
 
-def _is_parquet(file: File) -> bool:
-    return file.head.startswith(b"PAR1") or file.suffix in (".parquet", ".pq")
-
-
-def _parquet_batches(file: File, columns: list[str]) -> Iterator[Any]:
-    return iter(_parquet(file).iter_batches(BATCH, columns=columns))
-
-
-def _parquet(file: File) -> Any:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.ParquetFile(_bytes(file), pre_buffer=False)  # else it reads ahead without end
-    except (pa.ArrowException, OSError) as error:
-        damage = f"{file.name} is not a whole Parquet file ({first(error)})"
-        raise BadInput(f"{damage}; copy or write it again") from None
-
-
-def _bytes(file: File) -> Any:
-    """What Arrow can seek in: the file itself, or its unpacked bytes."""
+def _from_batches(batches: list[Any], source: str) -> SourceTable:
     import pyarrow as pa
 
-    return pa.BufferReader(file.whole) if file.packing else file.place
-
-
-def _arrow_batches(file: File) -> Iterator[Any]:
-    import pyarrow as pa
-
-    source = pa.BufferReader(file.whole) if file.packing else pa.memory_map(file.place)
-    try:
-        if file.head.startswith(b"ARROW1"):
-            opened = pa.ipc.open_file(source)
-            yield from (opened.get_batch(i) for i in range(opened.num_record_batches))
-        else:
-            yield from pa.ipc.open_stream(source)
-    except (pa.ArrowException, OSError) as error:
-        damage = f"{file.name} is not a whole Arrow file ({first(error)})"
-        raise BadInput(f"{damage}; copy or write it again") from None
-
-
-def _head(file: File, wanted: set[str]) -> SourceTable:
-    """The first rows."""
-    import pyarrow as pa
-
-    opened = _parquet(file)
-    try:
-        batch = next(opened.iter_batches(1024), None)
-    except (pa.ArrowException, OSError) as error:
-        raise BadInput(f"{file.name}, row 1 or later: damaged ({first(error)}); write the file again") from None
-    table = opened.schema_arrow.empty_table() if batch is None else pa.Table.from_batches([batch])
-    return from_arrow(table, file.name)
-
-
-@register_format("parquet", ".parquet", ".pq", stream=_stream, head=_head)
-def parquet(file: File, wanted: set[str]) -> SourceTable:
-    """A Parquet file; columns are read when they are asked for."""
-    import pyarrow as pa
-
-    opened = _parquet(file)
-
-    def column(name: str) -> list[Any]:
-        try:
-            return list(opened.read(columns=[name]).column(name).to_pylist())
-        except (pa.ArrowException, OSError, ValueError) as error:
-            damage = f"{file.name}, column {name!r}: damaged ({first(error)})"
-            raise BadInput(f"{damage}; write the file again") from None
-
-    return SourceTable(opened.schema_arrow.names, opened.metadata.num_rows, column, lambda i: f"row {i + 1}", typed=True)
-
-
-@register_format("arrow", ".arrow", ".feather", ".ipc", stream=_stream)
-def arrow(file: File, wanted: set[str]) -> SourceTable:
-    """An Arrow file or stream."""
-    import pyarrow as pa
-
-    batches = list(_arrow_batches(file))
     if not batches:
-        raise BadInput(f"{file.name} has no rows; give at least one text")
-    return from_arrow(pa.Table.from_batches(batches), file.name)
+        raise DataError(f"{source} has no rows; give at least one text")
+    return from_arrow(pa.Table.from_batches(batches), source)
 
 
-def from_arrow(table: Any, shown: str, classes: dict[str, list[str]] | None = None) -> SourceTable:
-    """An Arrow table; whole-number labels of a Hugging Face dataset get their names back."""
+def from_arrow(table: Any, source: str, classes: dict[str, list[str]] | None = None) -> SourceTable:
+    """An Arrow table; the class numbers of a Hugging Face dataset become class names."""
     import pyarrow as pa
 
     names = class_names(table.schema.metadata or {}) if classes is None else classes
@@ -137,57 +136,84 @@ def from_arrow(table: Any, shown: str, classes: dict[str, list[str]] | None = No
         try:
             values = list(table.column(name).to_pylist())
         except (pa.ArrowException, ValueError) as error:
-            raise BadInput(f"{shown}, column {name!r}: damaged ({first(error)}); write it again") from None
+            raise DataError(f"{source}, column {name!r}: damaged ({first_line(error)}); write it again") from None
         known = names.get(name)
         return values if known is None else [None if v is None or v < 0 else known[v] for v in values]
 
-    return SourceTable(table.column_names, table.num_rows, column, lambda i: f"row {i + 1}", typed=True)
+    return SourceTable(table.column_names, table.num_rows, column, _position, typed=True)
+
+
+def _position(i: int) -> str:
+    return f"row {i + 1}"
 
 
 def class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
-    """The names of the classes in each column of a Hugging Face dataset that has such."""
+    """The class names of each `ClassLabel` column of a Hugging Face dataset."""
     try:
         features = json.loads(metadata[b"huggingface"])["info"]["features"]
-        return {name: one["names"] for name, one in features.items() if one.get("_type") == "ClassLabel"}
+        return {name: feature["names"] for name, feature in features.items() if feature.get("_type") == "ClassLabel"}
     except (KeyError, ValueError, TypeError, AttributeError):
         return {}
 
 
 def dataset_folder(folder: Path) -> SourceTable | None:
-    """A folder that `Dataset.save_to_disk` wrote; None if it is something else."""
-    import pyarrow as pa
-
+    """A dataset that `Dataset.save_to_disk` wrote; None if the folder is something else."""
     if (folder / "dataset_dict.json").is_file():
-        raise BadInput(f"{folder} holds several datasets; name one of the folders inside it")
+        raise DataError(f"{folder} contains several datasets; give one of the folders inside it")
     if not (folder / "state.json").is_file():
         return None
     try:
         files = [entry["filename"] for entry in json.loads((folder / "state.json").read_bytes())["_data_files"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise BadInput(f"{folder / 'state.json'} does not describe a dataset ({error}); save it again") from None
-    batches = [batch for name in files for batch in _arrow_batches(File(str(folder / name)))]
-    if not batches:
-        raise BadInput(f"{folder} has no rows; give at least one text")
-    return from_arrow(pa.Table.from_batches(batches), str(folder))
+        raise DataError(f"{folder / 'state.json'} does not describe a dataset ({error}); save it again") from None
+    return _from_batches([batch for name in files for batch in _arrow_batches(File(str(folder / name)))], str(folder))
 
 
-def frame(value: Any, shown: str) -> SourceTable:
+def frame_table(frame: Any, source: str) -> SourceTable:
     """A pandas or polars frame, an Arrow table or a Hugging Face dataset in memory."""
     import pyarrow as pa
 
     classes: dict[str, list[str]] | None = None
-    if hasattr(value, "with_format") and hasattr(value, "features"):  # a Dataset, perhaps of chosen rows
-        classes = {name: one.names for name, one in value.features.items() if hasattr(one, "names")}
-        value = value.with_format("arrow")[:]
-    elif not hasattr(value, "__arrow_c_stream__"):
-        remedy = "give a path, a pandas or polars frame, an Arrow table or a Hugging Face dataset"
-        raise BadInput(f"{shown} is a {type(value).__name__}, which cannot be read; {remedy}")
+    if hasattr(frame, "with_format") and hasattr(frame, "features"):  # a Dataset, perhaps with selected rows
+        classes = {name: feature.names for name, feature in frame.features.items() if hasattr(feature, "names")}
+        frame = frame.with_format("arrow")[:]
+    elif not hasattr(frame, "__arrow_c_stream__"):
+        raise DataError(f"{source} cannot be read; give a path, a pandas or polars frame, an Arrow table or a Hugging "
+                        "Face dataset")
     try:
-        return from_arrow(pa.table(value), shown, classes)
+        return from_arrow(pa.table(frame), source, classes)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise BadInput(f"{shown}: not readable as a table ({first(error)}); use columns of one kind") from None
+        raise DataError(f"{source} cannot be read as a table ({first_line(error)}); use columns of one type") from None
 
 
-def first(error: Exception) -> str:
-    """The first line of an error of Arrow, as part of a sentence."""
-    return str(error).partition("\n")[0][:100].rstrip(".")
+@contextmanager
+def parquet_writer(file: Path) -> Iterator[Write]:
+    """Writes rows in the schema of the first ones, where columns without values are strings."""
+    import pyarrow as pa
+    from pyarrow.parquet import ParquetWriter
+
+    writers: list[Any] = []
+
+    def write(rows: Sequence[Row]) -> None:
+        if not rows:
+            return
+        records = [flat_row(row) for row in rows]
+        if not writers:
+            schema = pa.Table.from_pylist(records).schema
+            writers.append(ParquetWriter(file, pa.schema([
+                (field.name, pa.string() if pa.types.is_null(field.type) else field.type) for field in schema])))
+        writers[0].write_table(pa.Table.from_pylist(records, writers[0].schema))
+    try:
+        yield write
+    finally:
+        for writer in writers:
+            writer.close()
+        if not writers:
+            file.touch()
+
+
+register_format(Format("parquet", (".parquet", ".pq"), read_parquet, stream=stream_parquet, head=parquet_head,
+                       magic=(b"PAR1",), file_writer=parquet_writer))
+register_format(Format("arrow", (".arrow", ".feather", ".ipc"), read_arrow, stream=stream_arrow,
+                       magic=(b"ARROW1", b"\xff\xff\xff\xff"),  # the second: an Arrow stream
+                       written_as="parquet"))

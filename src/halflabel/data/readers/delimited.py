@@ -1,116 +1,130 @@
-"""csv and tsv: cells parted by a delimiter, with quotes around those that hold it."""
+"""csv and tsv: cells separated by a delimiter, with quotes around those that contain it."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
-from halflabel.data.columns import strings
-from halflabel.data.readers.annotation_tools import label_studio_column
-from halflabel.data.readers.columnar import first
-from halflabel.data.readers.files import HEAD, File, decode
-from halflabel.data.readers.formats import SourceTable, register_format
-from halflabel.errors import BadInput
+from halflabel.data.columns import arrow_strings
+from halflabel.data.readers.annotation_tools import label_studio_csv
+from halflabel.data.readers.files import HEAD, File, decode, first_line
+from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable, Write, flat_row, register_format
+from halflabel.errors import DataError
 
 DELIMITERS = ",;\t|"
-BIGGEST_BLOCK = 1 << 30
-SMALL = 1 << 26  # bytes up to which a file is read in one piece, so that a cell may be as long as the file
+TSV_SUFFIXES = (".tsv", ".tab")
+MAX_BLOCK = 1 << 30
+WHOLE = 1 << 26  # bytes up to which a file is read in one block, so that a cell may be as long as the file
 
 
-def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[Any]]:
-    """Some columns, a block at a time; a file that is wrong is read again as a whole, to say where."""
-    import pyarrow as pa
-    from pyarrow import csv as arrow
-
-    if file.packing or Path(file.place).stat().st_size <= SMALL:
-        table = read(file, wanted)
-        yield [strings(table.column(name)) for name in columns]
-        return
-    text, delimiter = _start(file, wanted)
-    names = header(text, delimiter)
-    try:
-        source = pa.OSFile(file.place)
-        batches = arrow.open_csv(source, arrow.ReadOptions(block_size=SMALL // 2), _quoting(delimiter),
-                                 _strings(names, columns))
-        for batch in batches:
-            yield [batch.column(name).cast(pa.large_string()) for name in columns]
-    except (pa.ArrowException, OSError, ValueError) as error:
-        read(file, wanted)  # says what is wrong, unless only the size of a block was
-        raise BadInput(f"{file.name} has cells that are too long to be read in pieces ({first(error)}); write it as "
-                       "jsonl") from None
-
-
-def head(file: File, wanted: set[str]) -> SourceTable:
-    """The first records; if the file has only a few, whether they are well formed is seen later."""
-    text, delimiter = _start(file, wanted)
-    records = [cells for _, cells in _records(text, delimiter)]
-    names, rows = records[0], [cells for cells in records[1:] if len(cells) == len(records[0])]
-    more = len(records) > 1 or len(file.head) >= HEAD
-    return SourceTable(names, max(len(rows), more), lambda name: [cells[names.index(name)] for cells in rows],
-                 lambda i: f"record {i + 2}", typed=False)
-
-
-def _start(file: File, wanted: set[str]) -> tuple[str, str]:
-    end = file.head.rfind(b"\n") + 1
-    text = decode(file.head[:end] or file.whole, file.name)
-    return text, delimiter_of(text, wanted, "\t" if file.suffix in (".tsv", ".tab") else ",")
-
-
-@register_format("csv", ".csv", ".tsv", ".tab", stream=stream, head=head)
-def read(file: File, wanted: set[str]) -> SourceTable:
+def read(file: File, options: ReadOptions) -> SourceTable:
     """All cells as strings."""
     import pyarrow as pa
     from pyarrow import csv as arrow
 
     text = file.text()
     data = text.encode("utf-8")
-    delimiter = delimiter_of(text, wanted, "\t" if file.suffix in (".tsv", ".tab") else ",")
+    delimiter = _file_delimiter(file, text, options)
     names = header(text, delimiter)
     try:
-        # one block: a cell may be longer than Arrow's usual block of 1 MB
-        table = arrow.read_csv(pa.BufferReader(data), arrow.ReadOptions(block_size=min(len(data) + 1, BIGGEST_BLOCK)),
-                               _quoting(delimiter), _strings(names))
+        # one block: a cell may be longer than Arrow's default block of 1 MB
+        table = arrow.read_csv(pa.BufferReader(data), arrow.ReadOptions(block_size=min(len(data) + 1, MAX_BLOCK)),
+                               _parse_options(delimiter), _convert_options(names))
     except (pa.ArrowException, OSError, ValueError) as error:
-        raise BadInput(_ragged(text, file.name, delimiter, error)) from None
-    if table.num_rows and _never_closed(text, table.column(table.num_columns - 1)[-1].as_py()):
-        raise BadInput(_ragged(text, file.name, delimiter, ValueError("damaged")))
+        raise _explained(text, file.name, delimiter, error) from None
+    if table.num_rows and _ends_in_open_quote(text, table.column(table.num_columns - 1)[-1].as_py()):
+        raise _explained(text, file.name, delimiter, ValueError("damaged"))
 
-    def place(i: int) -> str:
+    def position(i: int) -> str:
         records = enumerate(_records(text, delimiter))  # record 0 is the header
         return next((f"line {line}" for n, (line, _) in records if n == i + 1), f"record {i + 2}")
 
     def column(name: str) -> list[str]:
         return list(table.column(table.column_names.index(name)).to_pylist())
 
-    found = SourceTable(table.column_names, table.num_rows, column, place, typed=False)
-    return label_studio_column(found, file.name) or found
+    source = SourceTable(table.column_names, table.num_rows, column, position, typed=False)
+    return label_studio_csv(source) or source
 
 
-def _quoting(delimiter: str) -> Any:
+def head(file: File, options: ReadOptions) -> SourceTable:
+    """The first records; malformed ones are skipped here, since reading the rest will report them."""
+    text, delimiter = _start(file, options)
+    records = [cells for _, cells in _records(text, delimiter)]
+    names, rows = records[0], [cells for cells in records[1:] if len(cells) == len(records[0])]
+    more = len(records) > 1 or len(file.head) >= HEAD
+    return SourceTable(names, max(len(rows), more), lambda name: [cells[names.index(name)] for cells in rows],
+                       lambda i: f"record {i + 2}", typed=False)
+
+
+def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
+    """Columns, a block at a time; a small, compressed or malformed file is read whole, which reports errors."""
+    import pyarrow as pa
+    from pyarrow import csv as arrow
+
+    if file.compression or Path(file.local_path).stat().st_size <= WHOLE:
+        table = read(file, options)
+        yield [arrow_strings(table.column(name)) for name in columns]
+        return
+    text, delimiter = _start(file, options)
+    names = header(text, delimiter)
+    try:
+        batches = arrow.open_csv(pa.OSFile(file.local_path), arrow.ReadOptions(block_size=WHOLE // 2),
+                                 _parse_options(delimiter), _convert_options(names, columns))
+        for batch in batches:
+            yield [batch.column(name).cast(pa.large_string()) for name in columns]
+    except (pa.ArrowException, OSError, ValueError) as error:
+        read(file, options)  # raises if the file is malformed; otherwise a cell exceeded the block
+        raise DataError(f"{file.name} has cells that are too long to be read in blocks ({first_line(error)}); write it "
+                        "as jsonl") from None
+
+
+def _start(file: File, options: ReadOptions) -> tuple[str, str]:
+    """The first lines and the delimiter."""
+    end = file.head.rfind(b"\n") + 1
+    text = decode(file.head[:end] or file.content, file.name)
+    return text, _file_delimiter(file, text, options)
+
+
+def _parse_options(delimiter: str) -> Any:
     from pyarrow import csv as arrow
 
     return arrow.ParseOptions(delimiter=delimiter, newlines_in_values=True)
 
 
-def _strings(names: list[str], wanted: list[str] | None = None) -> Any:
+def _convert_options(names: list[str], columns: list[str] | None = None) -> Any:
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    return arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=wanted)
+    return arrow.ConvertOptions(column_types=dict.fromkeys(names, pa.string()), include_columns=columns)
 
 
-def delimiter_of(text: str, wanted: set[str], usual: str) -> str:
-    """The delimiter under which the first record looks most like a header."""
-    def clarity(delimiter: str) -> tuple[bool, bool, int]:
+def _file_delimiter(file: File, text: str, options: ReadOptions) -> str:
+    return detect_delimiter(text, options, "\t" if file.suffix in TSV_SUFFIXES else ",")
+
+
+def detect_delimiter(text: str, options: ReadOptions, default: str) -> str:
+    """The delimiter with which the first record looks most like a header."""
+    def score(delimiter: str) -> tuple[bool, bool, bool]:
         names = header(text, delimiter)
-        known = any(name.strip().lower() in wanted for name in names)
-        return known, known and len(names) > 1, delimiter == usual
+        known = _has_known_name(names, options)
+        return known, known and len(names) > 1, delimiter == default
 
-    return max(DELIMITERS, key=clarity)
+    return max(DELIMITERS, key=score)
+
+
+def _has_known_name(names: list[str], options: ReadOptions) -> bool:
+    return any(name.strip().lower() in options.header_names for name in names)
+
+
+def looks_like_csv(text: str, options: ReadOptions) -> float:
+    """0.5 if the first record has a known column name."""
+    return 0.5 * _has_known_name(header(text, detect_delimiter(text, options, ",")), options)
 
 
 def header(text: str, delimiter: str) -> list[str]:
@@ -119,8 +133,8 @@ def header(text: str, delimiter: str) -> list[str]:
 
 
 def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
-    """Records with the line on which each starts; blank lines are passed over, as Arrow does."""
-    before = csv.field_size_limit(sys.maxsize)
+    """Records with the line on which each starts; blank lines are skipped, as in Arrow."""
+    previous_limit = csv.field_size_limit(sys.maxsize)
     try:
         reader, start = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter), 1
         for record in reader:
@@ -128,26 +142,56 @@ def _records(text: str, delimiter: str) -> Iterator[tuple[int, list[str]]]:
                 yield start, record
             start = reader.line_num + 1
     finally:
-        csv.field_size_limit(before)
+        csv.field_size_limit(previous_limit)
 
 
-def _never_closed(text: str, last: str | None) -> bool:
-    """Whether the last cell runs to the end of the file because its opening quote has no partner."""
+def _ends_in_open_quote(text: str, last: str | None) -> bool:
+    """Whether the last cell extends to the end of the file because its opening quote is never closed."""
     # cells of nothing but quotes or line ends look the same closed and open; they are harmless
     return last is not None and last.strip('"\r\n') != "" and text.endswith('"' + last.replace('"', '""'))
 
 
-def _ragged(text: str, shown: str, delimiter: str, error: Exception) -> str:
-    width, last, line = 0, "", 1
+def _explained(text: str, source: str, delimiter: str, error: Exception) -> DataError:
+    """The error about a malformed file, with the first line that is wrong."""
+    width = 0
     for line, record in _records(text, delimiter):
-        width, last = width or len(record), record[-1]
-        if _never_closed(text, last):
-            break
+        width = width or len(record)
+        if _ends_in_open_quote(text, record[-1]):
+            return DataError(f"{source}, line {line}: a quote is opened and never closed; close it, or double it "
+                             "inside a cell")
         if len(record) != width:
-            remedy = f"put quotes around cells that hold {delimiter!r}, or fill up the row"
-            return f"{shown}, line {line}: {len(record)} cells where the header has {width}; {remedy}"
-    if _never_closed(text, last):
-        return (
-            f"{shown}, line {line}: a quote is opened and never closed; close it, or double it inside a cell"
-        )
-    return f"{shown}, line 1: not readable as csv ({first(error)}); export it again"
+            return DataError(f"{source}, line {line}: {len(record)} cells where the header has {width}; put quotes "
+                             f"around cells that contain {delimiter!r}, or complete the row")
+    return DataError(f"{source}, line 1: cannot be parsed as csv ({first_line(error)}); export it again")
+
+
+def delimited_writer(stream: TextIO, delimiter: str) -> Write:
+    """Writes a header, from the keys of the first row, and a line for each row."""
+    names: list[str] = []
+
+    def line(cells: Iterable[Any]) -> str:
+        return delimiter.join(_quoted(cell, delimiter, alone=len(names) == 1) for cell in cells) + "\n"
+
+    def write(rows: Sequence[Row]) -> None:
+        for row in map(flat_row, rows):
+            if not names:
+                names.extend(row)
+                stream.write(line(names))
+            stream.write(line(row.get(name) for name in names))
+    return write
+
+
+def _quoted(value: Any, delimiter: str, *, alone: bool) -> str:
+    """A cell with quotes where needed; written by hand since `csv.writer` does not quote a lone carriage return."""
+    if isinstance(value, list):
+        value = json.dumps(value, ensure_ascii=False)
+    text = "" if value is None else str(value)
+    if (alone and not text) or any(mark in text for mark in (delimiter, '"', "\n", "\r")):
+        return '"' + text.replace('"', '""') + '"'
+    return text
+
+
+register_format(Format("csv", (".csv",), read, stream=stream, head=head, confidence=looks_like_csv,
+                       text_writer=partial(delimited_writer, delimiter=",")))
+register_format(Format("tsv", TSV_SUFFIXES, read, stream=stream, head=head,
+                       text_writer=partial(delimited_writer, delimiter="\t")))

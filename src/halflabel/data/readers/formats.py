@@ -1,16 +1,25 @@
-"""Formats by name: a reader is a small function that turns a file into named columns of Python values."""
+"""File formats: the registry of readers and writers, and format detection.
+
+Each module of this package registers its formats when it is imported, and all are imported when a format is first
+needed: a new format, with its writer if it has one, is one new module.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TextIO
 
-from halflabel.data.readers.files import File, decode, packing_of
-from halflabel.errors import BadInput
+from halflabel.data import readers
+from halflabel.data.readers.files import File, compression_of, decode
+from halflabel.errors import DataError
 
-FOREIGN = {
+UNSUPPORTED = {
     b"PK\x03\x04": ("a zip or Excel", "unpack it, or export it as CSV"),
     b"\xff\xfe": ("UTF-16 text, not a UTF-8", "save it as UTF-8"),
     b"\xfe\xff": ("UTF-16 text, not a UTF-8", "save it as UTF-8"),
@@ -23,98 +32,139 @@ FOREIGN = {
 
 @dataclass(frozen=True)
 class SourceTable:
-    """The columns of a file, and how to name one of its rows to a person.
+    """The columns of a source, and the positions of its rows for messages.
 
-    `place(i)` gives "line 7" (text formats), "record 7" (a JSON array) or "row 7" (Parquet), counted from 1.
-    `typed` is False where every cell is a string because the format knows nothing else (csv, tsv, txt).
-    `roles` says which column holds the texts or labels where the format itself knows.
+    `position(i)` is "line 7" (text formats), "record 7" (a JSON array) or "row 7" (Parquet), counted from 1.
+    `typed` is False where all cells are strings because the format has no other types (csv, tsv, txt).
+    `roles` names the text or label column where the format itself defines it.
     """
 
     names: list[str]
     rows: int
     column: Callable[[str], list[Any]]
-    place: Callable[[int], str]
+    position: Callable[[int], str]
     typed: bool
     roles: Mapping[str, str] = field(default_factory=dict)
 
 
-# Names, in lower case, by which a header is known; and a file as columns.
-Read = Callable[[File, set[str]], SourceTable]
-# The text columns of a file, a batch of Arrow strings for each at a time.
-Stream = Callable[[File, set[str], list[str]], Iterator[list[Any]]]
+@dataclass(frozen=True)
+class ReadOptions:
+    """How files are read."""
+
+    header_names: frozenset[str]  # column names, in lower case, by which a header is recognised
+
+
+Read = Callable[[File, ReadOptions], SourceTable]
+# Batches of the given columns, each a list of Arrow string arrays.
+Stream = Callable[[File, ReadOptions, list[str]], Iterator[list[Any]]]
+Row = dict[str, Any]
+Write = Callable[[Sequence[Row]], None]
 
 
 @dataclass(frozen=True)
 class Format:
-    """A registered format; without a `stream` of its own it is read whole."""
+    """A file format: how it is recognised, read and written.
+
+    `read` reads a whole file. `stream` reads columns in batches; without it a file is read whole. `head` reads the
+    first rows, where reading all takes long. `confidence` is how likely a text without a known suffix is in this
+    format, from 0 to 1. A format is written by a `text_writer`, which works on any text stream, or a `file_writer`;
+    predictions for a file whose format has neither are written as `written_as`.
+    """
 
     name: str
+    suffixes: tuple[str, ...]
     read: Read
-    stream: Stream | None
-    head: Callable[[File, set[str]], SourceTable] | None  # the first rows, where reading all would take long
+    stream: Stream | None = None
+    head: Read | None = None
+    magic: tuple[bytes, ...] = ()
+    confidence: Callable[[str, ReadOptions], float] = lambda text, options: 0.0
+    text_writer: Callable[[TextIO], Write] | None = None
+    file_writer: Callable[[Path], AbstractContextManager[Write]] | None = None
+    written_as: str = "jsonl"
+
+    @property
+    def writable(self) -> bool:
+        return self.text_writer is not None or self.file_writer is not None
 
 
-FORMATS: dict[str, Format] = {}
-SUFFIXES: dict[str, str] = {}
+_registered: dict[str, Format] = {}
 
 
-def register_format(name: str, *suffixes: str, stream: Stream | None = None, head: Read | None = None) -> Callable[[Read], Read]:
-    """Registers a function as the reader of a format."""
-    def register(read: Read) -> Read:
-        FORMATS[name] = Format(name, read, stream, head)
-        SUFFIXES.update(dict.fromkeys(suffixes, name))
-        return read
-    return register
+def register_format(form: Format) -> None:
+    """Adds a format, or replaces the one of the same name."""
+    _registered[form.name] = form
 
 
-def detect_format(file: File, wanted: set[str]) -> Format:
-    """The format of a file, by its first bytes and its ending; an empty or foreign file is refused."""
-    if not file.head.strip() and not file.whole.strip():
-        raise BadInput(empty(file))
-    return FORMATS[_name(file, file.head, lambda: file.whole, wanted)]
+def formats() -> Mapping[str, Format]:
+    """All formats by name."""
+    _import_readers()
+    return _registered
 
 
-def is_plain_text(file: File, wanted: set[str]) -> bool:
-    """Whether a stream has one text per line, as far as its start tells; nothing more of it is waited for."""
-    if not file.start.strip():
-        raise BadInput(empty(file))
-    return not packing_of(file.start) and _name(file, file.start, lambda: file.start, wanted) == "txt"
+@cache
+def _import_readers() -> None:
+    for module in pkgutil.iter_modules(readers.__path__):
+        import_module(f"{readers.__name__}.{module.name}")
 
 
-def empty(file: File) -> str:
-    """What is wrong with a file that has no text at all."""
-    return f"{file.name} is empty; give {'at least one text' if file.is_stream else 'a file with at least one text'}"
+def output_formats() -> list[str]:
+    """The names of the formats that can be written."""
+    return sorted(form.name for form in formats().values() if form.writable)
 
 
-def _name(file: File, start: bytes, whole: Callable[[], bytes], wanted: set[str]) -> str:
-    """The name of a format, by the first bytes of a file, its ending, or its first lines."""
-    from halflabel.data.readers import columnar, delimited, lines, records  # noqa: F401  they register themselves
+def output_format(file: File, options: ReadOptions) -> str:
+    """The format in which predictions for a file are written: its own, if that can be written."""
+    form = detect_format(file, options)
+    return form.name if form.writable else form.written_as
 
-    for magic, (what, remedy) in FOREIGN.items():
+
+def detect_format(file: File, options: ReadOptions) -> Format:
+    """The format of a file, by its first bytes, its suffix or its content; an empty or unsupported file is refused."""
+    if not file.head.strip() and not file.content.strip():
+        raise empty(file)
+    return _detect(file, file.head, lambda: file.content, options)
+
+
+def is_plain_text(file: File, options: ReadOptions) -> bool:
+    """Whether a stream has one text per line, as far as its first lines tell; no more of it is waited for."""
+    if not file.first_lines.strip():
+        raise empty(file)
+    return (not compression_of(file.first_lines)
+            and _detect(file, file.first_lines, lambda: file.first_lines, options).name == "txt")
+
+
+def empty(file: File) -> DataError:
+    """The error about a file or stream without any text."""
+    what = "at least one text" if file.is_stream else "a file with at least one text"
+    return DataError(f"{file.name} is empty; give {what}")
+
+
+def _detect(file: File, start: bytes, content: Callable[[], bytes], options: ReadOptions) -> Format:
+    for magic, (what, remedy) in UNSUPPORTED.items():
         if start.startswith(magic):
-            raise BadInput(f"{file.name} is {what} file; {remedy}")
-    for magic, name in columnar.MAGIC.items():
-        if start.startswith(magic):
-            return name
-    return SUFFIXES.get(file.suffix) or _guess(decode(start[: start.rfind(b"\n") + 1] or whole(), file.name), wanted)
+            raise DataError(f"{file.name} is {what} file; {remedy}")
+    known = formats().values()
+    by_magic = (form for form in known if start.startswith(form.magic))
+    by_suffix = (form for form in known if file.suffix in form.suffixes)
+    if form := next(by_magic, None) or next(by_suffix, None):
+        return form
+    text = decode(start[: start.rfind(b"\n") + 1] or content(), file.name)
+    return max(known, key=lambda form: form.confidence(text, options))
 
 
-def _guess(text: str, wanted: set[str]) -> str:
-    head = text.lstrip()
-    if head.startswith("{") or re.match(r"\[\s*(\{|\])", head):
-        return "json"
-    from halflabel.data.readers.delimited import delimiter_of, header
-
-    columns = header(text, delimiter_of(text, wanted, ","))
-    return "csv" if any(name.strip().lower() in wanted for name in columns) else "txt"
+def read_table(file: File, options: ReadOptions) -> SourceTable:
+    """A whole file as a table."""
+    return detect_format(file, options).read(file, options)
 
 
-def read_table(file: File, wanted: set[str]) -> SourceTable:
-    """The file as columns."""
-    return detect_format(file, wanted).read(file, wanted)
-
-
-def from_records(records: list[dict[str, Any]], place: Callable[[int], str]) -> SourceTable:
-    """Records as columns; a key that one of them lacks is null there."""
+def from_records(records: list[dict[str, Any]], position: Callable[[int], str]) -> SourceTable:
+    """Records as a table; a missing key is null."""
     names = list(dict.fromkeys(key for record in records for key in record))
-    return SourceTable(names, len(records), lambda name: [record.get(name) for record in records], place, typed=True)
+    return SourceTable(names, len(records), lambda name: [record.get(name) for record in records], position, typed=True)
+
+
+def flat_row(row: Row) -> Row:
+    """A row for formats without nested values: the probability of each label becomes a column `p_<label>`."""
+    probabilities = {f"p_{name}": p for name, p in row.get("probabilities", {}).items()}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in row.items()
+            if name != "probabilities"} | probabilities

@@ -6,27 +6,40 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from halflabel.data.columns import strings
+from halflabel.data.columns import arrow_strings
 from halflabel.data.readers.files import File, decode, line_blocks, whole_lines
-from halflabel.data.readers.formats import SourceTable, empty, register_format
-from halflabel.errors import BadInput
+from halflabel.data.readers.formats import Format, ReadOptions, SourceTable, empty, register_format
 
-END = re.compile(r"\r\n|\n|\r")
+LINE_END = re.compile(r"\r\n|\n|\r")
 
 
-def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[Any]]:
+def read(file: File, options: ReadOptions) -> SourceTable:
+    """Each line is a text; there is no header."""
+    return _table(split_lines(file.text()))
+
+
+def head(file: File, options: ReadOptions) -> SourceTable:
+    """The only column; its rows are not read."""
+    return _table([""])
+
+
+def _table(lines: list[str]) -> SourceTable:
+    return SourceTable(["text"], len(lines), lambda name: lines, lambda i: f"line {i + 1}", typed=False)
+
+
+def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
     """The lines, a block at a time."""
     first = 1
     for block in line_blocks(file):
         lines = split_lines(decode(block, file.name, first=first))
         first += block.count(b"\n")
-        yield [strings(lines)]
+        yield [arrow_strings(lines)]
 
 
 def follow_lines(file: File, patience: float) -> Iterator[str | None]:
-    """The lines of a stream as they come; None where those before it have waited so many seconds for more to come."""
+    """The lines of a stream as they arrive, and None whenever no more arrive within `patience` seconds."""
     count = 0
-    for block in whole_lines(file.as_it_comes(patience)):
+    for block in whole_lines(file.follow(patience)):
         if block is None:
             yield None
             continue
@@ -34,22 +47,14 @@ def follow_lines(file: File, patience: float) -> Iterator[str | None]:
         count += len(lines)
         yield from lines
     if not count:
-        raise BadInput(empty(file))
-
-
-def head(file: File, wanted: set[str]) -> SourceTable:
-    """A table that knows its only column."""
-    return SourceTable(["text"], 1, lambda name: [""], lambda i: f"line {i + 1}", typed=False)
-
-
-@register_format("txt", ".txt", ".text", stream=stream, head=head)
-def read(file: File, wanted: set[str]) -> SourceTable:
-    """Each line is a text; nothing is a header."""
-    lines = split_lines(file.text())
-    return SourceTable(["text"], len(lines), lambda name: lines, lambda i: f"line {i + 1}", typed=False)
+        raise empty(file)
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines that end as on any system; what follows the last end is a line only if there is something."""
-    lines = END.split(text)
+    """Lines with the line ends of any system; unlike `str.splitlines` it does not split at other separators."""
+    lines = LINE_END.split(text)
     return lines[:-1] if not lines[-1] else lines
+
+
+register_format(Format("txt", (".txt", ".text"), read, stream=stream, head=head,
+                       confidence=lambda text, options: 0.1))  # if no other format recognises the text

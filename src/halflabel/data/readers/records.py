@@ -1,43 +1,58 @@
-"""JSON: an array of objects, or one object per line."""
+"""JSON: an array of objects, or one object per line (JSON Lines)."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from typing import Any
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TextIO
 
-from halflabel.data.columns import strings
-from halflabel.data.readers.annotation_tools import understood
+from halflabel.data.columns import arrow_strings
+from halflabel.data.readers.annotation_tools import annotation_table
 from halflabel.data.readers.cells import text_cells
 from halflabel.data.readers.files import HEAD, File, decode, line_blocks
-from halflabel.data.readers.formats import SourceTable, from_records, register_format
-from halflabel.errors import BadInput
+from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable, Write, from_records, register_format
+from halflabel.errors import DataError
 
-Place = Callable[[int], str]
+Position = Callable[[int], str]
 
 
-def stream(file: File, wanted: set[str], columns: list[str]) -> Iterator[list[Any]]:
-    """Some columns of one object per line, a block at a time; other shapes are read whole."""
+def read(file: File, options: ReadOptions) -> SourceTable:
+    """All objects of the file."""
+    parse = _parse_array if _is_array(file) else _parse_lines
+    return _table(*parse(file.text(), file.name), file.name)
+
+
+def head(file: File, options: ReadOptions) -> SourceTable:
+    """The first block of lines; an array is read whole."""
+    if _is_array(file):
+        return read(file, options)
+    block = next(line_blocks(file, HEAD), b"")
+    return _table(*_parse_lines(decode(block, file.name), file.name), file.name)
+
+
+def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
+    """Columns of one object per line, a block at a time; arrays and exports of annotation tools are read whole."""
     import pyarrow as pa
 
-    if _is_array(file) or head(file, wanted).roles:
-        table = read(file, wanted)
-        yield [_texts(table.column(name), name, file, table.place) for name in columns]
+    if _is_array(file) or head(file, options).roles:
+        table = read(file, options)
+        yield [_texts(table.column(name), name, file, table.position) for name in columns]
         return
     first = 1
     for block in line_blocks(file):
         lines = block.count(b"\n") + (not block.endswith(b"\n"))
-        found = _fast(block, columns, lines)
-        if found is None:
-            records, place = _lines(decode(block, file.name, first=first), file.name, first)
-            table = from_records(records, place)
-            found = [_texts(table.column(name), name, file, place) for name in columns]
+        batch = _parse_with_arrow(block, columns, lines)
+        if batch is None:
+            records, position = _parse_lines(decode(block, file.name, first=first), file.name, first)
+            table = from_records(records, position)
+            batch = [_texts(table.column(name), name, file, position) for name in columns]
         first += lines
-        yield [column.cast(pa.large_string()) for column in found]
+        yield [column.cast(pa.large_string()) for column in batch]
 
 
-def _fast(block: bytes, columns: list[str], lines: int) -> list[Any] | None:
-    """The columns by Arrow; None where only the standard library knows what is meant, or what is wrong."""
+def _parse_with_arrow(block: bytes, columns: list[str], lines: int) -> list[Any] | None:
+    """The columns by Arrow, which is fast; None where only the standard library can tell the values or the error."""
     import pyarrow as pa
     from pyarrow import json as arrow
 
@@ -51,49 +66,34 @@ def _fast(block: bytes, columns: list[str], lines: int) -> list[Any] | None:
     return [table.column(name).combine_chunks() for name in columns] if table.num_rows == lines else None
 
 
-def _texts(values: list[Any], name: str, file: File, place: Place) -> Any:
-    return strings(text_cells(values, column=name, where=lambda i: f"{file.name}, {place(i)}"))
-
-
-def head(file: File, wanted: set[str]) -> SourceTable:
-    """The first block of lines; an array is read whole."""
-    if _is_array(file):
-        return read(file, wanted)
-    block = next(line_blocks(file, HEAD), b"")
-    return _table(*_lines(decode(block, file.name), file.name), file.name)
-
-
-@register_format("json", ".json", ".jsonl", ".ndjson", stream=stream, head=head)
-def read(file: File, wanted: set[str]) -> SourceTable:
-    """All objects of the file."""
-    text = file.text()
-    return _table(*(_array if _is_array(file) else _lines)(text, file.name), file.name)
+def _texts(values: list[Any], name: str, file: File, position: Position) -> Any:
+    return arrow_strings(text_cells(values, column=name, where=lambda i: f"{file.name}, {position(i)}"))
 
 
 def _is_array(file: File) -> bool:
     return file.head.removeprefix(b"\xef\xbb\xbf").lstrip().startswith(b"[")
 
 
-def _table(records: list[Any], place: Place, shown: str) -> SourceTable:
+def _table(records: list[Any], position: Position, source: str) -> SourceTable:
     for i, record in enumerate(records):
         if not isinstance(record, dict):
-            kind = type(record).__name__
-            raise BadInput(f'{shown}, {place(i)}: a {kind}, not an object; write it as {{"text": "..."}}')
-    return understood(records, place, shown) or from_records(records, place)
+            raise DataError(f"{source}, {position(i)}: a {type(record).__name__}, not an object; write it as "
+                            '{"text": "..."}')
+    return annotation_table(records, position, source) or from_records(records, position)
 
 
-def _array(text: str, shown: str) -> tuple[list[Any], Place]:
+def _parse_array(text: str, source: str) -> tuple[list[Any], Position]:
     try:
         return json.loads(text), lambda i: f"record {i + 1}"
     except json.JSONDecodeError as error:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise BadInput(f"{shown}, {place}: not valid JSON ({error.msg}); mend or export it again") from None
+        raise DataError(f"{source}, line {error.lineno}, column {error.colno}: not valid JSON ({error.msg}); fix it or "
+                        "export it again") from None
     except (ValueError, RecursionError) as error:
-        raise BadInput(f"{shown}, line 1: not readable as JSON ({error}); export it again") from None
+        raise DataError(f"{source}, line 1: cannot be parsed as JSON ({error}); export it again") from None
 
 
-def _lines(text: str, shown: str, first: int = 1) -> tuple[list[Any], Place]:
-    """One JSON value per line, by the standard library: Arrow guesses dates and joins unlike types."""
+def _parse_lines(text: str, source: str, first: int = 1) -> tuple[list[Any], Position]:
+    """One JSON value per line, by the standard library: Arrow would guess dates and merge different types."""
     records, numbers = [], []
     for number, line in enumerate(text.split("\n"), first):
         if not line.strip():
@@ -102,7 +102,27 @@ def _lines(text: str, shown: str, first: int = 1) -> tuple[list[Any], Place]:
             records.append(json.loads(line))
         except (ValueError, RecursionError) as error:
             reason = error.msg if isinstance(error, json.JSONDecodeError) else str(error)
-            remedy = "write one whole object per line, or an array"
-            raise BadInput(f"{shown}, line {number}: not valid JSON ({reason}); {remedy}") from None
+            raise DataError(f"{source}, line {number}: not valid JSON ({reason}); write one whole object per line, or "
+                            "an array") from None
         numbers.append(number)
     return records, lambda i: f"line {numbers[i]}"
+
+
+def looks_like_json(text: str, options: ReadOptions) -> float:
+    """1 if a text starts like an object or an array of objects."""
+    start = text.lstrip()
+    return float(start.startswith("{") or bool(re.match(r"\[\s*(\{|\])", start)))
+
+
+def jsonl_writer(stream: TextIO) -> Write:
+    """Writes one object per line."""
+    ascii_only = (stream.encoding or "").lower().replace("-", "") != "utf8"
+
+    def write(rows: Sequence[Row]) -> None:
+        stream.writelines(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows)
+    return write
+
+
+register_format(Format("jsonl", (".jsonl", ".ndjson"), read, stream=stream, head=head, confidence=looks_like_json,
+                       text_writer=jsonl_writer))
+register_format(Format("json", (".json",), read, stream=stream, head=head))
