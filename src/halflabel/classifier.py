@@ -23,7 +23,16 @@ from halflabel.persistence.model import TrainedModel, load
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
-from halflabel.validation import align_truth, as_corpus, as_objects, as_pool, as_texts, texts_and_labels, trace_labels
+from halflabel.validation import (
+    align_truth,
+    as_corpus,
+    as_labels,
+    as_objects,
+    as_pool,
+    as_texts,
+    texts_and_labels,
+    trace_labels,
+)
 
 
 class TextClassifier(ClassifierMixin, BaseEstimator):
@@ -133,7 +142,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         A text with a label that training never saw is a wrong one.
         """
         if self._model.task == "multi-class":
-            return float(super().score(X, y, sample_weight))
+            return float(super().score(X, as_labels(y, "y"), sample_weight))
         given = as_corpus(X, y, "the texts")
         classes = self._model.classes.extended(given.labels)
         found = self._model.rules(self._model.scores(given.texts))

@@ -32,6 +32,7 @@ from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels
 from halflabel.nn.network import PrecomputedVectors
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
+from halflabel.persistence.training_texts import write_text_hashes
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import FolderStore, NoStore
@@ -84,6 +85,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     model = TrainedModel(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
     dev_scorer = make_dev_scorer(model, dev, objective, problem) if dev is not None else None
     if folder is not None and not earlier:
+        write_text_hashes(folder, labelled, pool)
         prepare_folder(folder, model, trainer.plan, settings)
     store = NoStore() if folder is None else FolderStore(folder)
     notices = unlearnable_notices(unlearnable)

@@ -55,7 +55,8 @@ def _found(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 _CHECKPOINTS = CHECKPOINT + "[0-9]" * 8 + "/"
 RUN = FolderKind(("config.json", "run.json", "decision.json", "metrics.jsonl", "checksums.json", "model.safetensors",
-            "encoder.safetensors", "encoder/", _CHECKPOINTS), results=("model.safetensors", _CHECKPOINTS))
+            "encoder.safetensors", "encoder/", "texts.safetensors", _CHECKPOINTS),
+            results=("model.safetensors", _CHECKPOINTS))
 EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), results=("export.json",))
 SPLIT = FolderKind(("split.json", *(f"{part}.{form}" for part in ("labelled", "unlabelled", "dev", "test")
                               for form in ("csv", "jsonl", "parquet"))), results=("split.json",))

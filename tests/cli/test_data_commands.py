@@ -58,9 +58,9 @@ class TestCheck:
                      tmp_path / "dev.csv", "--encoder", tiny_encoder)
         done = cli(*arguments, "--json")
         said = " / ".join(one["what"] for one in json.loads(done.out)["findings"])
-        for words in ("1 empty text in", "duplicate text", "different labels for one text", "look like one label",
+        for words in ("1 empty text in", "duplicate text", "the same text has different labels", "look like one label",
                       "single text", "U+FFFD", "Latin-1", "control characters", "'body'", "the same text is labelled",
-                      "dev and the labelled", "pass the limit"):
+                      "dev and the labelled", "exceed the limit"):
             assert words in said, words
         assert done.code == 0 and cli(*arguments, "--strict", "--no-tokens").code == 1
         assert all(one["action"] for one in json.loads(done.out)["findings"])
@@ -97,7 +97,7 @@ class TestSplit:
     @pytest.mark.parametrize(("arguments", "words"), [
         (["--labelled", "many"], "not understood"), (["--labelled", "5/class", "--dev", "x"], "--dev x"),
         (["--labelled", "99/class"], "left for labelled"), (["--labelled", "5", "--format", "xml"], "not known"),
-        (["--labelled", "5/class", "--test", "1.5"], "not a share")])
+        (["--labelled", "5/class", "--test", "1.5"], "not a fraction")])
     def test_mistakes_leave_nothing(self, tmp_path: Path, cli: Ran, arguments: list[str], words: str) -> None:
         write_csv(tmp_path / "all.csv", *tiny_texts(8))
         done = cli("split", tmp_path / "all.csv", *arguments, "--out", tmp_path / "deep" / "parts")
@@ -106,6 +106,46 @@ class TestSplit:
     def test_a_full_folder_is_left_alone(self, tmp_path: Path, cli: Ran) -> None:
         write_csv(tmp_path / "all.csv", *tiny_texts(8))
         assert "exists already" in cli("split", tmp_path / "all.csv", "--labelled", "1/class", "--out", tmp_path).err
+
+
+class TestHeldOutTexts:
+    """Training on a test set, and evaluating on training texts, are noticed."""
+
+    @pytest.fixture
+    def parts(self, tmp_path: Path, cli: Ran) -> Path:
+        write_csv(tmp_path / "all.csv", *tiny_texts(12))
+        cli("split", tmp_path / "all.csv", "--labelled", "3/class", "--dev", "6", "--test", "6", "--out",
+            tmp_path / "parts")
+        return tmp_path / "parts"
+
+    def test_a_glob_that_matches_the_test_set(self, parts: Path, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        arguments = ("--method", "ce", "--encoder", tiny_encoder, "--json", *FAST)
+        glob = json.loads(cli("train", parts / "*.jsonl", "--out", tmp_path / "a", *arguments).out)
+        for name in ("dev", "test"):
+            assert any(f"{name}.jsonl is the {name} set of a split" in notice for notice in glob["notices"])
+        named = json.loads(cli("train", parts / "labelled.jsonl", "--unlabelled", parts / "unlabelled.jsonl", "--dev",
+                               parts / "dev.jsonl", "--out", tmp_path / "b", *arguments).out)
+        assert not any("of a split" in notice for notice in named["notices"])
+
+        def evaluation_notices(model: str) -> list[str]:
+            return json.loads(cli("evaluate", tmp_path / model, parts / "test.jsonl", "--json").out)["notices"]
+
+        assert evaluation_notices("b") == []
+        assert [notice.partition(" in ")[0] for notice in evaluation_notices("a")] == ["6 of the 6 texts"]
+        assert "labelled training texts" in evaluation_notices("a")[0]
+
+    def test_pool_texts_and_a_damaged_file_of_hashes(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        texts, labels = tiny_texts(6)
+        write_csv(tmp_path / "a.csv", texts[:9], labels[:9])
+        write_csv(tmp_path / "test.csv", texts, labels)
+        assert cli("train", tmp_path / "a.csv", "--unlabelled", tmp_path / "test.csv", "--method", "ce", "--encoder",
+                   tiny_encoder, "--out", tmp_path / "run", *FAST).code == 0
+        notices = json.loads(cli("evaluate", tmp_path / "run", tmp_path / "test.csv", "--json").out)["notices"]
+        assert ["9 of the 18 texts" in notice for notice in notices] == [True, True]
+        assert "were labelled" in notices[0] and "were unlabelled" in notices[1]
+        (tmp_path / "run" / "texts.safetensors").write_bytes(b"x")
+        done = cli("evaluate", tmp_path / "run", tmp_path / "test.csv")
+        assert done.code == 2 and "texts.safetensors is damaged" in done.err and done.lines == 1
 
 
 class TestAugment:

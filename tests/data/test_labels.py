@@ -65,6 +65,12 @@ def test_values_become_plain_labels(value: object, label: object) -> None:
     assert type(found) is type(label)
 
 
+@pytest.mark.parametrize(("value", "label"), [
+    (" sport\n", "sport"), (np.str_("sport\u00a0"), "sport"), (["a ", "a", " b"], ("a", "b")), ("a b ", "a b")])
+def test_whitespace_around_a_label_is_removed(value: object, label: object) -> None:
+    assert parse_label(value) == label
+
+
 @pytest.mark.parametrize(
     "value", [0.5, float("inf"), {"a": 1}, b"a", [["a"]], [None], [-1], ["-1"], object()]
 )

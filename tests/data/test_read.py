@@ -192,3 +192,11 @@ def test_pandas_style_floats_with_nan_are_whole_numbers(tmp_path: Path, suffix: 
 def test_the_same_column_for_both_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=r"data\.csv: the column 'text' is named for both"):
         read(write(tmp_path, ".csv", {"text": ["a"]}), label="text")
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("a.csv", "text,label\na,sport\nb,sport \n"), ("a.jsonl", '{"text": "a", "label": "sport"}\n'
+                                                             '{"text": "b", "label": " sport"}\n')])
+def test_whitespace_around_labels_makes_no_new_class(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    assert read(tmp_path / name).labels == ["sport", "sport"]

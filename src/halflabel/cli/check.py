@@ -82,7 +82,7 @@ def validate(files: InputFiles, report: dict[str, Any], diagnostics: list[Diagno
     diagnostics += checks.check_encoding(labelled.texts, labelled.source)
     diagnostics += check_columns(files)
     texts = gather(rows, files)
-    report["unlabelled"] = len(texts.pool)
+    report["unlabelled"] = len(texts.pool) + texts.overlap
     diagnostics += [checks.notice_diagnostic(notice) for notice in texts.notices]
     diagnostics += checks.check_encoding(texts.pool.texts, texts.pool.source)
     if texts.dev is not None:

@@ -41,12 +41,13 @@ def evaluate(
     """
     from halflabel.cli.inputs import labelled_rows
     from halflabel.cli.models import open_model
+    from halflabel.persistence.training_texts import training_text_notices
 
     opened = open_model(model, backend)
     corpus, notices = labelled_rows(file, text_column, label_column, opened.classes, role="test", unseen=True)
     multilabel = decision is not None or opened.task == "multi-label"
     figures = measure_multilabel(opened, corpus, decision) if multilabel else measure(opened, corpus)
-    notices += unseen_notices(figures["unseen"], corpus.source)
+    notices += [*unseen_notices(figures["unseen"], corpus.source), *training_text_notices(model, corpus)]
     console.note(*notices)
     if json:
         console.say_json(figures | {"notices": notices})

@@ -16,6 +16,7 @@ from halflabel.data.readers.files import File, as_files, check_streams
 from halflabel.data.readers.read import concat_corpora, read
 from halflabel.errors import DataError, HalflabelError
 from halflabel.notices import Notice, dropped
+from halflabel.output_folders import DEMO, SPLIT
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,7 @@ class TrainingTexts:
     truth: list[Any] | None  # labels of the pool, for measuring pseudo-labels only
     dev: Corpus | None
     notices: list[Notice]
+    overlap: int = 0  # unlabelled texts that were left out, since they are labelled as well
 
 
 def read_labelled(files: InputFiles) -> Corpus:
@@ -68,14 +70,23 @@ def gather(rows: Corpus, files: InputFiles, *, truth: bool = False) -> TrainingT
     classes = classes_of(labelled, notices)
     pool, pool_notices = (read_pool_with_labels if truth else read_pool)(rows.unlabelled(), files)
     unlabelled = drop_labelled(pool, labelled)
-    overlap = dropped(len(pool) - len(unlabelled), "unlabelled text", pool.source, "the same text is labelled")
+    overlap = len(pool) - len(unlabelled)
     pool_labels = true_labels(unlabelled, classes) if truth else None
-    notices += [*pool_notices, *overlap]
+    notices = [*held_out_notices([*files.labelled, *files.pool]), *notices, *pool_notices,
+               *dropped(overlap, "unlabelled text", pool.source, "the same text is labelled")]
     dev = None
     if files.dev is not None:
         dev, dev_notices = labelled_rows(files.dev, files.text_column, files.label_column, classes, role="dev")
         notices += dev_notices
-    return TrainingTexts(labelled, unlabelled.without_labels(), pool_labels, dev, notices)
+    return TrainingTexts(labelled, unlabelled.without_labels(), pool_labels, dev, notices, overlap)
+
+
+def held_out_notices(files: Sequence[File]) -> list[Notice]:
+    """Notices about dev and test files of `halflabel split` or `demo` among the training files, as a glob may match."""
+    return [Notice(f"{path} is the {path.stem} set of a split and is used for training, so it can no longer be used "
+                   "for evaluation; name the training files one by one")
+            for path in (Path(file.path) for file in files) if path.stem in ("dev", "test")
+            and any((path.parent / name).is_file() for name in (*SPLIT.results, *DEMO.results))]
 
 
 def classes_of(corpus: Corpus, notices: Sequence[Notice]) -> Classes:

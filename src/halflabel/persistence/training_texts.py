@@ -1,0 +1,45 @@
+"""Hashes of the training texts of a run, by which an evaluation notices that it uses some of them. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from halflabel.atomic import replace_file
+from halflabel.data.columns import text_hash
+from halflabel.data.corpus import Corpus
+from halflabel.errors import ModelError
+from halflabel.notices import Notice
+
+FILE = "texts.safetensors"
+
+
+def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
+    """Writes 8 bytes for each training text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with replace_file(folder / FILE) as temporary:
+        save_file({"labelled": _hashes(labelled.texts), "unlabelled": _hashes(pool.texts)}, temporary)
+
+
+def training_text_notices(folder: Path, corpus: Corpus) -> list[Notice]:
+    """Notices about texts of the corpus that the model in the folder was trained on, as far as it has hashes."""
+    if not (folder / FILE).is_file():
+        return []
+    try:
+        trained = load_file(folder / FILE)
+    except SafetensorError as error:
+        raise ModelError(f"{folder / FILE} is damaged ({error}); copy the model again, or remove the file.") from None
+    hashes = _hashes(corpus.texts)
+    labelled = np.isin(hashes, trained["labelled"])
+    unlabelled = np.isin(hashes, trained["unlabelled"]) & ~labelled
+    return [Notice(f"{count} of the {len(corpus)} texts in {corpus.source} were {role} training texts of this model, so "
+                   "its metrics may be too high; evaluate on other texts")
+            for role, count in (("labelled", labelled.sum()), ("unlabelled", unlabelled.sum())) if count]
+
+
+def _hashes(texts: Sequence[str]) -> np.ndarray:
+    return np.fromiter((int.from_bytes(text_hash(text, size=8)) for text in texts), np.uint64, len(texts))
