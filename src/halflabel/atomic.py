@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import uuid
@@ -11,8 +12,15 @@ from pathlib import Path
 
 from halflabel.errors import OutputError
 
-REMEDY = "free some space or choose another folder."
-UNIQUE = "[0-9a-f]" * 32  # a pattern for what `temporary_path` appends to a name
+REMEDIES = {
+    errno.ENOSPC: "free some space or choose another place", errno.EDQUOT: "free some space or choose another place",
+    errno.EACCES: "change the permissions or choose another place",
+    errno.EPERM: "change the permissions or choose another place",
+    errno.EROFS: "the disk is read-only, so choose another place",
+    errno.ENOENT: "check the path", errno.ENOTDIR: "check the path", errno.EISDIR: "name a file, not a folder",
+    errno.ENAMETOOLONG: "choose a shorter name", errno.EMFILE: "allow more open files (ulimit -n)",
+}
+UNIQUE = "[0-9a-f]" * 32  # as a pattern, what `temporary_path` appends to a name
 
 
 def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = False) -> None:
@@ -34,7 +42,8 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = F
                 raise
         fsync(folder.parent)
     except OSError as error:
-        raise OutputError(f"{folder} could not be written ({error.strerror or error}); {REMEDY}") from error
+        raise OutputError(f"{folder} could not be written ({error.strerror or error}); {remedy(error, folder)}."
+                          ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -49,7 +58,8 @@ def replace_file(file: Path) -> Iterator[Path]:
         fsync(temporary)
         os.replace(temporary, file)
     except OSError as error:
-        raise OutputError(f"{file} could not be written ({error.strerror or error}); {REMEDY}") from error
+        raise OutputError(f"{file} could not be written ({error.strerror or error}); {remedy(error, file)}."
+                          ) from error
     finally:
         temporary.unlink(missing_ok=True)
 
@@ -77,6 +87,14 @@ def fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def remedy(error: OSError, path: str | Path | None) -> str:
+    """What the user can do about a path that could not be read or written."""
+    place, cache = None if path is None else real(Path(path)), real(cache_folder())
+    if place is not None and (place == cache or cache in place.parents):
+        return "it is in the cache of halflabel: set HALFLABEL_CACHE to a folder that can be written"
+    return REMEDIES.get(error.errno or 0, "check the path and the disk")
 
 
 def cache_folder() -> Path:

@@ -8,7 +8,7 @@ from typing import Any
 from halflabel.errors import SettingError, WrongTask
 from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
-from halflabel.types import Plan, Task
+from halflabel.types import MAX_SEED, Plan, Task
 
 DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
 KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
@@ -33,6 +33,8 @@ class Settings:
 def choose_settings(task: Task, *, method: str | None = None, encoder: str | None = None, plan: str = "laptop",
                     minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0) -> Settings:
     """Method, plan and hyper-parameters for labels of that kind; `changes` are single values by name."""
+    if not 0 <= seed <= MAX_SEED:
+        raise SettingError(f"the seed {seed} is out of range; give a whole number from 0 to {MAX_SEED}.")
     chosen = find(method or DEFAULT_METHODS[task])
     if task == "multi-label" and chosen.multilabel_method:
         chosen = find(chosen.multilabel_method)

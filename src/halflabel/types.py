@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 Task = Literal["multi-class", "multi-label"]
+MAX_SEED = 2**32 - 1  # the largest that scikit-learn takes
 Progress = Callable[[int, int], None]  # done, total
 
 

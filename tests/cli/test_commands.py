@@ -35,8 +35,8 @@ def files(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: str) -> Path:
-    """A model that is trained once for all tests that only ask it."""
-    folder = tmp_path_factory.mktemp("asked") / "model"
+    """A model that is trained once, for the tests that only use it."""
+    folder = tmp_path_factory.mktemp("model") / "model"
     texts, labels = tiny_texts(8)
     settings = {"epochs": 1, "epoch_steps": 5, "warmup": 300}
     TextClassifier("ce", tiny_encoder, "frozen", settings=settings).fit(texts, labels, folder=folder)
@@ -84,7 +84,7 @@ class TestTrain:
         done = cli("train", tmp_path / "all.csv", "--out", tmp_path / "run", "--encoder", tiny_encoder, *FAST)
         assert done.code == 0
 
-    def test_labels_of_the_pool_are_not_looked_at(self, files: Path, tiny_encoder: str, cli: Ran) -> None:
+    def test_labels_of_the_pool_are_not_used(self, files: Path, tiny_encoder: str, cli: Ran) -> None:
         write_csv(files / "pool.csv", *tiny_texts(10, seed=1))
         arguments = ("train", files / "labelled.csv", "--unlabeled", files / "pool.csv", "--encoder", tiny_encoder,
                      "--method", "bdd-f", "--json", *FAST)
@@ -112,8 +112,7 @@ class TestTrain:
         done = cli("train", files / "labelled.csv", "--unlabelled", files / "pool.csv", "--dev", files / "dev.csv",
                    "--out", files / "run", "--encoder", tiny_encoder, "--json", *FAST)
         said = " / ".join(json.loads(done.out)["notices"])
-        for words in ("1 empty text", "1 duplicate text", "1 of the unlabelled texts are also labelled",
-                      "1 texts of", "1 rows of"):
+        for words in ("1 empty text", "1 duplicate text", "1 unlabelled text in", "1 text of", "1 row in"):
             assert words in said and words in done.err
 
     def test_views_from_a_file(self, files: Path, tiny_encoder: str, cli: Ran) -> None:
@@ -121,9 +120,9 @@ class TestTrain:
         write_jsonl(files / "views.jsonl", [{"text": text, "aug_0": text.upper()} for text in pool[:-1]])
         done = cli("train", files / "labelled.csv", "--unlabelled", files / "pool.csv", "--views",
                    files / "views.jsonl", "--method", "bdd-f", "--out", files / "run", "--encoder", tiny_encoder, *FAST)
-        assert done.code == 0 and "1 unlabelled texts have no views" in done.err
+        assert done.code == 0 and "1 unlabelled text has no views" in done.err
 
-    def test_back_translation_is_asked_for_the_pool(self, files: Path, tiny_encoder: str, cli: Ran,
+    def test_back_translation_of_the_pool(self, files: Path, tiny_encoder: str, cli: Ran,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
         asked = {}
 
@@ -213,7 +212,7 @@ class TestPredict:
         assert out.read_text().startswith("text,label,score\nbread,")
 
     @pytest.mark.parametrize(("arguments", "words"), [
-        (["--out", "x.xyz"], "names no format"), (["--format", "xml"], "is not known"),
+        (["--out", "x.xyz"], "not a known format"), (["--format", "xml"], "is not known"),
         (["--format", "parquet"], "--out"), (["--out", "no/such/folder/x.csv"], "no folder")])
     def test_outputs_that_cannot_be(self, model: Path, cli: Ran, arguments: list[str], words: str) -> None:
         done = cli("predict", model, *arguments, stdin="bread\n")
@@ -227,11 +226,11 @@ class TestPredict:
 
 
 class TestEvaluate:
-    def test_a_table_for_people(self, model: Path, tmp_path: Path, cli: Ran) -> None:
+    def test_the_table(self, model: Path, tmp_path: Path, cli: Ran) -> None:
         texts, labels = tiny_texts(4, seed=3)
         write_csv(tmp_path / "t.csv", [*texts, "bread"], [*labels, ""])
         done = cli("evaluate", model, tmp_path / "t.csv")
-        assert done.code == 0 and "macro F1" in done.out and "sport" in done.out and "1 rows of" in done.err
+        assert done.code == 0 and "macro F1" in done.out and "sport" in done.out and "1 row in" in done.err
 
     def test_labels_that_training_never_saw_are_missed_and_named(self, model: Path, tmp_path: Path, cli: Ran) -> None:
         texts, labels = tiny_texts(4, seed=3)
@@ -271,7 +270,8 @@ class TestAbout:
         assert "minilm" in cli("info").out
         known = json.loads(cli("info", model, "--json").out)
         assert known["method"] == "ce" and known["classes"] == ["food", "money", "sport"] and known["finished"]
-        assert "last metrics" in cli("info", model).out
+        described = cli("info", model).out
+        assert "last metrics" in described and "unknown" not in described and "\ndev" not in described
         assert cli("info", model.parent).code == 2
 
     def test_version_and_bare_command(self, cli: Ran) -> None:
@@ -296,6 +296,9 @@ def test_demo(tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
     done = cli(*arguments)
     assert done.code == 0
     assert "labels only" in done.out and "labels + unlabelled" in done.out and done.out.count("->") == 3
+    results = json.loads((out / "demo.json").read_text())
+    assert [row["method"] for row in results] == ["lift", "lift"] and results[0]["labelled"] == results[1]["labelled"]
+    assert results[0]["unlabelled"] == 0 < results[1]["unlabelled"]
     assert cli("evaluate", out / "model", out / "test.csv").code == 0
     tags = ("--label-column", "tags", "--encoder", tiny_encoder, "--json", *FAST)
     done = cli("train", out / "labelled.csv", "--unlabelled", out / "unlabelled.csv", "--out", tmp_path / "tags", *tags)

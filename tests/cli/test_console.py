@@ -1,4 +1,4 @@
-"""Progress as a person sees it: a bar on a terminal, lines elsewhere."""
+"""Progress: a bar on a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ from rich.console import Console
 from rich.progress import Progress
 
 from halflabel.cli import console
+from halflabel.events import EncodingProgress, EpochReport, StepProgress, TimeEstimate
+from halflabel.notices import Notice
 
-RUN = [{"encoded": 3, "texts": 9}, {"step": 1, "steps": 4, "loss": 0.5, "accepted": None},
-       {"step": 2, "epoch": 0, "accepted": 0.25, "pseudo_accuracy": 0.5, "dev": 0.75, "notice": "look"},
-       {"step": 4, "steps": 4, "loss": 0.25, "accepted": 0.5}, {"step": 4, "epoch": 1, "end": True}, {"other": 1}]
+EVENTS = [EncodingProgress(3, 9), TimeEstimate(150.0, steps=4, evaluation_passes=2),
+          StepProgress(1, 4, loss=0.5, accepted=None), Notice("the pool is small", step=2),
+          EpochReport(2, 0, {"accepted": 0.25, "pseudo_accuracy": 0.5, "dev": 0.75}),
+          StepProgress(4, 4, loss=0.25, accepted=0.5), EpochReport(4, 1, end=True)]
 
 
-def shown(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> str:
+def output_of_a_run(monkeypatch: pytest.MonkeyPatch, *, terminal: bool) -> str:
     stream = io.StringIO()
     monkeypatch.setattr(console, "_err", Console(file=stream, force_terminal=terminal, width=150, highlight=False))
     with console.meter() as meter:
-        report = console.Training(meter)
-        for line in RUN:
-            report(line)
+        report = console.TrainingProgress(meter)
+        for event in EVENTS:
+            report(event)
     return stream.getvalue()
 
 
 def test_lines(monkeypatch: pytest.MonkeyPatch) -> None:
-    lines = shown(monkeypatch, terminal=False).splitlines()
-    assert lines == ["notice: step 2: look",
-                     "step 2/4, epoch 1, loss 0.500, accepted 25%, pseudo-labels right 50%, dev 0.750, 0:00 left",
-                     "step 4/4, end, loss 0.250, 0:00 left"]
+    assert output_of_a_run(monkeypatch, terminal=False).splitlines() == [
+        "about 2 min for 4 steps and 2 evaluation passes", "notice: step 2: the pool is small",
+        "step 2/4, epoch 1, loss 0.500, accepted 25%, pseudo-label accuracy 50%, dev 0.750, 0:00 left",
+        "step 4/4, end, loss 0.250, 0:00 left"]
 
 
-def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "EVERY", 0.0)
-    assert len(shown(monkeypatch, terminal=False).splitlines()) == 6
+def test_the_interval_between_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(console, "LINE_SECONDS", 0.0)
+    assert len(output_of_a_run(monkeypatch, terminal=False).splitlines()) == len(EVENTS)
 
 
-def test_work_that_begins_anew_has_its_own_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_time_left_of_a_task_that_starts_again(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, stream = [0.0], io.StringIO()
     monkeypatch.setattr(console.time, "monotonic", lambda: clock[0])
     monkeypatch.setattr(console, "_err", Console(file=stream, width=150, highlight=False))
@@ -51,11 +54,11 @@ def test_work_that_begins_anew_has_its_own_clock(monkeypatch: pytest.MonkeyPatch
 
 
 def test_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = shown(monkeypatch, terminal=True)
-    assert "4/4" in text and "loss 0.250" in text and "look" in text and "encoding texts" in text
+    text = output_of_a_run(monkeypatch, terminal=True)
+    assert "4/4" in text and "loss 0.250" in text and "the pool is small" in text and "encoding texts" in text
 
 
-def test_brackets_are_text(capsys: pytest.CaptureFixture[str]) -> None:
+def test_markup_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     console.table(("a", "[b]"), [("[red]x[/red]", 0.5)], numbers=1)
     console.say("[bold]as it is")
     console.fail("two\nlines")

@@ -44,7 +44,7 @@ class TestCheck:
         assert done.code == 0 and counts == [12, 18, 0, 0]
         assert said["labels"] == {"food": 4, "money": 4, "sport": 4}
         assert said["estimate"]["minutes"] >= 0 and said["estimate"]["gigabytes"] > 0.5
-        assert "training by the plan laptop takes" in cli(*arguments).out
+        assert "training with the plan laptop takes" in cli(*arguments).out
 
     def test_everything_that_is_wrong_is_said(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
         texts, labels = tiny_texts(4)
@@ -59,7 +59,7 @@ class TestCheck:
         done = cli(*arguments, "--json")
         said = " / ".join(one["what"] for one in json.loads(done.out)["findings"])
         for words in ("1 empty text in", "duplicate text", "the same text has different labels", "look like one label",
-                      "single text", "U+FFFD", "Latin-1", "control characters", "'body'", "labelled and the unlabelled",
+                      "single text", "U+FFFD", "Latin-1", "control characters", "'body'", "the same text is labelled",
                       "dev and the labelled", "exceed the limit"):
             assert words in said, words
         assert done.code == 0 and cli(*arguments, "--strict", "--no-tokens").code == 1

@@ -1,7 +1,8 @@
-"""What a person can mend: exit code 2, one sentence, nothing left behind; and who wins of config, environment, flag."""
+"""Errors that a user can fix: exit code 2, one sentence, nothing left behind; and precedence of config files."""
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from pathlib import Path
@@ -34,6 +35,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_jsonl(tmp_path / "lists.jsonl", [{"text": "goal", "label": ["sport"]}, {"text": "bread", "label": ["food"]}])
     (tmp_path / "latin.csv").write_bytes("text,label\né,a\n".encode("latin-1"))
     write_jsonl(tmp_path / "views.jsonl", [{"text": "not in the pool", "aug_0": "x"}])
+    write_csv(tmp_path / "conflicts.csv", ["bread", "bread", "goal", "goal"], ["food", "sport", "food", "sport"])
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("something")
     return tmp_path
@@ -56,16 +58,17 @@ BAD = {
     "unknown method": (["good.csv", "--method", "magic"], "no method 'magic'"),
     "unknown plan": (["good.csv", "--plan", "magic"], "no plan 'magic'"),
     "unknown encoder": (["good.csv", "--encoder", "./no-such-folder"], "no-such-folder"),
-    "no value": (["good.csv", "--set", "epochs"], "--set 'epochs' is not key=value"),
+    "no value": (["good.csv", "--set", "epochs"], "--set 'epochs' is not KEY=VALUE"),
     "unknown setting": (["good.csv", "--set", "magic=1"], "'magic'"),
     "word for a number": (["good.csv", "--set", "epochs=many"], "epochs=many is out of range"),
     "fraction of an epoch": (["good.csv", "--set", "epochs=1.5"], "epochs=1.5 is out of range"),
     "out of range": (["good.csv", "--method", "bdd-f", "--set", "m=99"], "m=99"),
     "not a number": (["good.csv", "--method", "bdd-f", "--set", "m=nan"], "m=nan"),
+    "contradictory labels": (["conflicts.csv"], "conflicts.csv: there is no label at all"),
     "no minutes": (["good.csv", "--minutes", "0"], "minutes=0"),
     "full folder": (["good.csv", "--out", "full"], "full is not empty"),
     "a file as folder": (["good.csv", "--out", "good.csv"], "good.csv is a file"),
-    "nothing to resume": (["good.csv", "--resume"], "no run to go on with"),
+    "nothing to resume": (["good.csv", "--resume"], "no run to resume"),
     "resume and force": (["good.csv", "--resume", "--force"], "one of them"),
     "views without pool": (["good.csv", "--method", "bdd-f", "--views", "views.jsonl"], "--unlabelled"),
     "views that nothing uses": (["good.csv", "--method", "ce", "--unlabelled", "pool.csv", "--views", "views.jsonl"],
@@ -100,7 +103,37 @@ def test_a_full_disk(here: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytes
 
     monkeypatch.setattr("halflabel.persistence.run_folder.write_description", full)
     done = cli("train", "good.csv", "--out", "deep/run", "--encoder", tiny_encoder, *FAST)
-    assert done.code == 2 and "deep/run: No space left on device" in done.err and not (here / "deep").exists()
+    assert done.code == 2 and not (here / "deep").exists()
+    assert "deep/run: No space left on device; free some space" in done.err
+
+
+@pytest.mark.parametrize(("error", "words"), [
+    (FileNotFoundError(errno.ENOENT, "No such file", "lost"), "lost: No such file; check the path"),
+    (PermissionError(errno.EACCES, "Permission denied", "theirs"), "theirs: Permission denied; change the permissions"),
+    (OSError(errno.EIO, "Input/output error"), "error: Input/output error; check the path and the disk")])
+def test_the_remedy_follows_from_the_error(error: OSError, words: str, here: Path, cli: Ran,
+                                           monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("halflabel.cli.train.check_run_folder", fail)
+    done = cli("train", "good.csv", "--out", "run")
+    assert done.code == 2 and words in done.err and "space" not in done.err and done.lines == 1
+
+
+@pytest.mark.parametrize("pool", [[], ["--unlabelled", "pool.csv"]])
+def test_a_cache_that_cannot_be_written(pool: list[str], here: Path, tiny_encoder: str, cli: Ran,
+                                        monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HALFLABEL_CACHE", str(here / "good.csv" / "cache"))
+    done = cli("train", "good.csv", *pool, "--out", "run", "--encoder", tiny_encoder, *FAST)
+    assert done.code == 2 and "set HALFLABEL_CACHE to a folder that can be written" in done.err and done.lines == 1
+
+
+@pytest.mark.parametrize("file", ["one.csv", "none.csv", "empty.csv", "conflicts.csv", "minus.jsonl"])
+def test_check_finds_the_errors_that_stop_training(file: str, here: Path, tiny_encoder: str, cli: Ran) -> None:
+    done = cli("check", file, "--no-tokens")
+    assert done.code == 2 and "error: " in done.out
+    assert cli("train", file, "--out", "run", "--encoder", tiny_encoder, *FAST).code == 2
 
 
 def test_ctrl_c_before_the_first_step(here: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,7 +141,8 @@ def test_ctrl_c_before_the_first_step(here: Path, tiny_encoder: str, cli: Ran, m
         (here / "deep" / "run").mkdir(parents=True, exist_ok=True)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("halflabel.classifier.TextClassifier.fit", interrupted)
+    monkeypatch.setattr("halflabel.fitting.fit", interrupted)
+    monkeypatch.setattr("halflabel.classifier.fit", interrupted)
     done = cli("train", "good.csv", "--out", "deep/run", "--encoder", tiny_encoder, *FAST)
     assert done.code == 130 and "nothing was kept" in done.err and not (here / "deep").exists()
     done = cli("demo", "--out", "deep/run", "--encoder", tiny_encoder)
@@ -118,11 +152,13 @@ def test_ctrl_c_before_the_first_step(here: Path, tiny_encoder: str, cli: Ran, m
 def test_usage_errors(cli: Ran, here: Path) -> None:
     assert cli("train").code == 2
     assert cli("train", "good.csv", "--seed", "x", "--out", "a").code == 2
+    too_large = cli("train", "good.csv", "--seed", "9" * 23, "--out", "a")
+    assert too_large.code == 2 and "'--seed'" in too_large.err and "4294967295" in too_large.err
     assert cli("fly").code == 2
 
 
 def test_an_unexpected_error_is_not_hidden(here: Path, cli: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.cli.train.check_out", lambda *a, **k: 1 / 0)
+    monkeypatch.setattr("halflabel.cli.train.check_run_folder", lambda *a, **k: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         cli("train", "good.csv", "--out", "run")
 
@@ -149,8 +185,8 @@ class TestPrecedence:
         assert self.seed(cli, tiny_encoder, "--seed", "6") == 6
 
     @pytest.mark.parametrize(("content", "words"), [
-        ("[train]\nsed = 3\n", "[train] has no option 'sed'"), ("[fly]\nseed = 3\n", "'fly' is no command"),
-        ("seed = 3\n", "'seed' is no command"), ("train = 3\n", "not a section"), ("[train\n", "not valid TOML"),
+        ("[train]\nsed = 3\n", "[train] has no option 'sed'"), ("[fly]\nseed = 3\n", "'fly' is not a command"),
+        ("seed = 3\n", "'seed' is not a command"), ("train = 3\n", "not a section"), ("[train\n", "not valid TOML"),
         ("[train]\nseed = [1, 2]\n", "[train] seed is a list"), ("[train]\nout = 2020-01-01\n", "is a date")])
     def test_mistakes(self, here: Path, cli: Ran, content: str, words: str) -> None:
         (here / "halflabel.toml").write_text(content)

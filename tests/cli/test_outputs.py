@@ -1,4 +1,4 @@
-"""What commands write never destroys what is not theirs, and two never write into one folder."""
+"""Commands never destroy files of others, and two processes never write into one folder."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from cli_runner import FAST, Ran, runner, write_csv
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError
 from halflabel.output_folders import LOCK, try_lock
 
 LONG = ("--plan", "laptop", "--minutes", "30", "--method", "bdd-f", "--set", "epochs=3", "--set", "epoch_steps=40",
@@ -107,7 +107,7 @@ class TestOneAtATime:
             with other_process(folder):
                 done = cli(*command.split())
                 assert done.code == 2 and f"{folder} is in use by another halflabel process" in done.err, command
-        with other_process(model), pytest.raises(BadInput, match="in use"):
+        with other_process(model), pytest.raises(HalflabelError, match="in use"):
             TextClassifier("ce", tiny_encoder, "frozen").fit(texts, labels, folder=model, resume=True)
         with try_lock(files / f".small{LOCK}"):
             done = cli("export", "model", "--onnx", "small")
@@ -119,7 +119,7 @@ class other_process:  # noqa: N801
     """Holds a folder as another process would."""
 
     def __init__(self, folder: Path) -> None:
-        code = ("import sys; from pathlib import Path; from halflabel.outputs import RUN, locked\n"
+        code = ("import sys; from pathlib import Path; from halflabel.output_folders import RUN, locked\n"
                 f"with locked(Path({str(folder)!r}), RUN):\n    print('mine', flush=True); sys.stdin.read()")
         self.process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                                         text=True, env=os.environ)
@@ -139,7 +139,7 @@ class TestForce:
         done = cli("train", "model/labelled.csv", "--out", "model", "--force", "--seed", 7, "--json", "--encoder",
                    tiny_encoder, *FAST)
         assert done.code == 0, done.err
-        assert "model also holds checkpoint-best, labelled.csv, which halflabel did not write" in done.err
+        assert "model also contains checkpoint-best, labelled.csv; files that halflabel did not" in done.err
         assert json.loads(done.out)["notices"] and json.loads((model / "config.json").read_text())["seed"] == 7
         assert (model / "labelled.csv").exists() and (model / "checkpoint-best" / "mine.txt").read_text() == "mine"
         assert not list(model.glob(".*"))
@@ -252,7 +252,7 @@ def test_a_second_demo_replaces_only_its_own_files(files: Path, tiny_encoder: st
         patch.setattr(demo, "measure", failing)
         assert cli(*arguments).code == 130 and contents(files / "demo") == before
     done = cli(*arguments)
-    assert done.code == 0 and "demo also holds mine.csv, model/notes.txt, which halflabel did not write" in done.err
+    assert done.code == 0 and "demo also contains mine.csv, model/notes.txt; files that halflabel" in done.err
     after = contents(files / "demo")
     assert after.keys() == before.keys() and after["mine.csv"] == after["model/notes.txt"] == b"mine"
     assert after["labelled.csv"] != b"mine"

@@ -78,6 +78,21 @@ def test_labels_that_training_never_saw_are_missed_and_named(model: Path, cli: R
     assert done.code == 0 and "1 of the labels in" in done.err and "counts as missed: chess" in done.err
 
 
+def test_tune_counts_labels_that_training_never_saw_as_missed(model: Path, cli: Ran) -> None:
+    dev = rows(6, seed=2)
+    write_jsonl(model.parent / "known.jsonl", dev)
+    for row in dev[:3]:
+        row["labels"].append("chess")
+    write_jsonl(model.parent / "new.jsonl", dev)
+    known, new = (json.loads(cli("tune", model, "--dev", model.parent / name, "--json").out)
+                  for name in ("known.jsonl", "new.jsonl"))
+    assert "counts as missed: chess" in new["notices"][0] and not known["notices"]
+    assert new["before"]["macro_f1"] == pytest.approx(known["after"]["macro_f1"] * 4 / 5)
+    write_jsonl(model.parent / "other.jsonl", [{"text": "rook", "labels": ["chess"]}])
+    refused = cli("tune", model, "--dev", model.parent / "other.jsonl")
+    assert refused.code == 2 and "the label 'chess' is unknown" in refused.err
+
+
 def test_predictions_can_be_read_back(model: Path, cli: Ran) -> None:
     test = model.parent / "test.jsonl"
     lines = [json.loads(line) for line in cli("predict", model, test, "--all").out.splitlines()]

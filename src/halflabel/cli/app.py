@@ -1,4 +1,4 @@
-"""The command line: `halflabel train`, `predict`, `evaluate`, `check`, `split`, `export` and the others.
+"""The command line: `halflabel train`, `predict`, `evaluate`, `check`, `split`, `export` and the other commands.
 
 Nothing heavy is imported before a command runs, so that `--help` answers at once.
 """
@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from halflabel import __version__
+from halflabel.atomic import remedy
 from halflabel.cli import bench, console
 from halflabel.cli.augment import augment
 from halflabel.cli.cache import cache
@@ -26,9 +27,9 @@ from halflabel.cli.predict import predict
 from halflabel.cli.split import split
 from halflabel.cli.train import train
 from halflabel.cli.tune import tune
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError
 
-USAGE = 2  # exit code for what a person can mend
+USER_ERROR = 2  # exit code for what the user can fix
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
@@ -48,23 +49,22 @@ def halflabel(
     version: Annotated[bool, typer.Option("--version", show_envvar=False, is_eager=True, callback=_version,
                                           help="Print the version and exit.")] = False,
 ) -> None:
-    """Text classification from a handful of labels and a heap of unlabelled texts."""
+    """Semi-supervised text classification: few labelled texts, many unlabelled ones."""
 
 
 def main() -> None:
-    """Runs the command; what a person can mend ends as one sentence and exit code 2."""
+    """Runs the command; an error that the user can fix is printed as one sentence, with exit code 2."""
     try:
         app(args=sys.argv[1:] or ["--help"], prog_name="halflabel")
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise
-        # whoever read our output has seen enough; Python must not try to write the rest of it when it ends
+        # the reader of our output has closed it; at exit Python must not try to flush the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
-    except BadInput as error:
+    except HalflabelError as error:
         console.fail(str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
-        remedy = "free some space, check the permissions or choose another place"
-        console.fail(f"{where}{error.strerror or error}; {remedy}")
-    sys.exit(USAGE)
+        console.fail(f"{where}{error.strerror or error}; {remedy(error, error.filename)}")
+    sys.exit(USER_ERROR)

@@ -10,8 +10,8 @@ import typer
 
 from halflabel.cli import options
 from halflabel.cli.bench_queue import Work, asked_for, go_on, show_runs, start, whole_numbers, words
+from halflabel.cli.options import parse_settings
 from halflabel.cli.outputs import check_apart
-from halflabel.cli.train import parse_settings
 from halflabel.errors import BadInput
 from halflabel.output_folders import QUEUE
 

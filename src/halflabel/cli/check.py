@@ -1,4 +1,4 @@
-"""`halflabel check`: a doctor for data."""
+"""`halflabel check`: validates data before training."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halflabel.cli import console, options
-from halflabel.data.corpus import Corpus
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError
 
 if TYPE_CHECKING:
+    from halflabel.cli.inputs import InputFiles, TrainingTexts
+    from halflabel.data.corpus import Corpus
     from halflabel.data.diagnostics import Diagnostic
-    from halflabel.data.readers.files import File
 
-WARNED, WRONG = 1, 2
+WARNINGS, ERRORS = 1, 2  # exit codes
+MAX_LABELS = 30  # rows of the table of labels
 
 
 def check(
@@ -23,125 +24,124 @@ def check(
     *,
     unlabelled: options.Pool = None,
     dev: options.Dev = None,
-    strict: Annotated[bool, options.option("--strict", help="Exit with 1 if there is a warning.")] = False,
+    strict: Annotated[bool, options.option("--strict", help="Exit with code 1 if there are warnings.")] = False,
     encoder: options.Encoder = None,
     plan: options.Plan = None,
-    tokens: Annotated[bool, options.option(help="Load the encoder: lengths in tokens, time and memory.")] = True,
+    tokens: Annotated[bool, options.option(
+        help="Load the encoder, to count tokens and to estimate training time and memory.")] = True,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Look for trouble in data before training.
+    """Validate data before training.
 
-    Exit code 0: nothing stops training; 1: warnings, with --strict; 2: errors.
+    Exit code 0: training can start; 1: there are warnings, with --strict; 2: there are errors that stop training.
 
     \b
     halflabel check labelled.csv --unlabelled pool.jsonl --dev dev.csv
     halflabel check labelled.csv --strict --json
     """
-    from halflabel.cli.inputs import ColumnNames
+    from halflabel.cli.inputs import InputFiles
     from halflabel.data.diagnostics import Diagnostic
 
     report: dict[str, Any] = {}
+    diagnostics: list[Diagnostic] = []
     try:
-        findings = examined(labelled, unlabelled or [], dev, ColumnNames(text_column, label_column), report)
-        if tokens:
-            findings += measured(report.pop("_corpora"), encoder, plan or "laptop", report)
-    except BadInput as error:
-        findings = [Diagnostic("error", str(error), "nothing was looked at beyond this")]
-    report.pop("_corpora", None)
-    levels = [finding.level for finding in findings]
+        texts = validate(InputFiles.named(labelled, unlabelled=unlabelled, dev=dev, text_column=text_column,
+                                          label_column=label_column), report, diagnostics)
+        if tokens and texts is not None:
+            estimate_cost(texts, encoder, plan or "laptop", report, diagnostics)
+    except HalflabelError as error:
+        diagnostics.append(Diagnostic("error", str(error), "training would stop with this error"))
+    levels = [diagnostic.level for diagnostic in diagnostics]
     if json:
-        console.say_json(report | {"findings": [finding.to_json() for finding in findings],
+        console.say_json(report | {"findings": [diagnostic.to_json() for diagnostic in diagnostics],
                                    "errors": levels.count("error"), "warnings": levels.count("warning")})
     else:
-        show(report, findings)
-    raise typer.Exit(WRONG if "error" in levels else WARNED if strict and "warning" in levels else 0)
+        show(report, diagnostics)
+    raise typer.Exit(ERRORS if "error" in levels else WARNINGS if strict and "warning" in levels else 0)
 
 
-def examined(labelled: list[Path], pool: list[Path], dev: Path | None, columns: Any,
-             report: dict[str, Any]) -> list[Diagnostic]:
-    """What the files say by themselves."""
-    from halflabel.cli.inputs import check_known
-    from halflabel.data import diagnostics as doctor
-    from halflabel.data.cleaning import clean
-    from halflabel.data.labels import Classes
-    from halflabel.data.pool import open_pool
-    from halflabel.data.readers.files import File, as_files, check_streams
-    from halflabel.data.readers.read import read
+def validate(files: InputFiles, report: dict[str, Any], diagnostics: list[Diagnostic]) -> TrainingTexts | None:
+    """Adds facts about the files to the report, and diagnostics; returns the texts that training would use.
 
-    check_streams(File(str(file)) for file in [*labelled, *pool, dev] if file)
-    files = as_files(labelled)
-    given = read(files, text=columns.text, label=columns.label)
-    known = given.labelled()
-    counts = doctor.label_counts(known)
-    report |= {"rows": len(given), "labelled": len(known), "without_label": len(given) - len(known), "task": known.task,
-               "labels": {str(name): count for name, count in counts.most_common()}}
-    found = [*doctor.check_labels(known), *doctor.check_rows(known, "labelled"),
-             *doctor.check_encoding(known.texts, known.source)]
-    found += [finding for file in files for finding in columns_of(file, columns)]
-    clear, rest = clean(known, role="labelled")[0], given.unlabelled()
-    whole: Corpus = rest
-    if pool:
-        whole, notices = open_pool([*([rest] if len(rest) else []), *map(str, pool)], text=columns.text)
-        found += [doctor.notice_diagnostic(notice) for notice in notices]
-        found += doctor.check_encoding(whole.texts, whole.source)
-    report["unlabelled"] = len(whole)
-    found += doctor.check_overlap(whole.texts, clear, ("labelled", "unlabelled"), "they count as labelled")
-    if dev is not None:
-        judged = read(str(dev), text=columns.text, label=columns.label).labelled()
-        check_known(judged, Classes.of(known.labels))
-        report["dev"] = len(judged)
-        for texts, name in ((clear.texts, "labelled"), (whole.texts, "unlabelled")):
-            found += doctor.check_overlap(texts, judged, ("dev", name), "the dev score may be too good; take them out")
-    report["_corpora"] = (clear, whole)
-    return found
+    Texts are prepared by the functions that `train` uses, so that both raise the same errors.
+    """
+    from halflabel.cli.inputs import gather, read_labelled
+    from halflabel.data import diagnostics as checks
+
+    rows = read_labelled(files)
+    labelled = rows.labelled()
+    report |= {"rows": len(rows), "labelled": len(labelled), "without_label": len(rows) - len(labelled),
+               "task": labelled.task,
+               "labels": {str(name): count for name, count in checks.label_counts(labelled).most_common()}}
+    diagnostics += checks.check_labels(labelled)
+    if any(diagnostic.level == "error" for diagnostic in diagnostics):
+        return None
+    diagnostics += checks.check_encoding(labelled.texts, labelled.source)
+    diagnostics += check_columns(files)
+    texts = gather(rows, files)
+    report["unlabelled"] = len(texts.pool) + texts.overlap
+    diagnostics += [checks.notice_diagnostic(notice) for notice in texts.notices]
+    diagnostics += checks.check_encoding(texts.pool.texts, texts.pool.source)
+    if texts.dev is not None:
+        report["dev"] = len(texts.dev)
+        for corpus, name in ((texts.labelled, "labelled"), (texts.pool, "unlabelled")):
+            diagnostics += checks.check_overlap(corpus.texts, texts.dev, ("dev", name),
+                                                "the dev score may be too high; remove them from one of the two")
+    return texts
 
 
-def columns_of(file: File, columns: Any) -> list[Diagnostic]:
-    """What looks odd about the columns of a file."""
-    from halflabel.data import diagnostics as doctor
+def check_columns(files: InputFiles) -> list[Diagnostic]:
+    """Diagnostics about the columns of the labelled files."""
+    from halflabel.data import diagnostics as checks
     from halflabel.data.readers.formats import read_table
     from halflabel.data.readers.read import find_column, read_options
 
-    if Path(file.path).is_dir():
-        return []
-    table = read_table(file, read_options(columns.text, columns.label))
-    text = find_column(table, file.name, columns.text, "text")
-    assert text is not None, "the file has been read before"
-    return doctor.check_columns(table, file.name, text, find_column(table, file.name, columns.label, "label"))
+    diagnostics: list[Diagnostic] = []
+    for file in files.labelled:
+        if Path(file.path).is_dir():
+            continue
+        table = read_table(file, read_options(files.text_column, files.label_column))
+        text = find_column(table, file.name, files.text_column, "text")
+        assert text is not None, "the file has been read before"
+        label = find_column(table, file.name, files.label_column, "label")
+        diagnostics += checks.check_columns(table, file.name, text, label)
+    return diagnostics
 
 
-def measured(corpora: tuple[Corpus, Corpus], encoder: str | None, plan: str, report: dict[str, Any]) -> list[Diagnostic]:
-    """Lengths in tokens, and what training would take, by a short trial of the encoder."""
-    from halflabel.classifier import TextClassifier
-    from halflabel.data import diagnostics as doctor
+def estimate_cost(texts: TrainingTexts, encoder: str | None, plan: str, report: dict[str, Any],
+                  diagnostics: list[Diagnostic]) -> None:
+    """Adds lengths in tokens, and time and memory of training, estimated by encoding a few texts."""
+    from halflabel.data import diagnostics as checks
     from halflabel.encoders.loading import load_encoder
     from halflabel.estimate import estimate, token_lengths
-    from halflabel.methods.registry import find
+    from halflabel.methods import find
+    from halflabel.settings import choose_settings
 
-    settings = TextClassifier(encoder=encoder, plan=plan).chosen_settings(corpora[0].task)
+    settings = choose_settings(texts.labelled.task, encoder=encoder, plan=plan)
     loaded = load_encoder(settings.encoder, settings.plan.max_tokens)
-    found: list[Diagnostic] = []
+    corpora: list[Corpus] = [corpus for corpus in (texts.labelled, texts.pool) if len(corpus)]
     for corpus in corpora:
-        if len(corpus):
-            lengths = token_lengths(loaded, doctor.sample_texts(corpus.texts))
-            found += doctor.check_lengths(lengths, loaded.max_tokens, corpus.source)
-    report["estimate"] = cost = estimate(loaded, settings.plan, *corpora, bounded=find(settings.method).subsamples_pool)
-    what = f"training by the plan {plan} takes about {cost['minutes']:.0f} min and {cost['gigabytes']:.1f} GB of memory"
-    return [*found, doctor.Diagnostic("note", what, "measured by a short trial on this machine")]
+        lengths = token_lengths(loaded, checks.sample_texts(corpus.texts))
+        diagnostics += checks.check_lengths(lengths, loaded.max_tokens, corpus.source)
+    report["estimate"] = cost = estimate(loaded, settings.plan, texts.labelled, texts.pool,
+                                         bounded=find(settings.method).subsamples_pool)
+    what = (f"training with the plan {plan} takes about {cost['minutes']:.0f} min and {cost['gigabytes']:.1f} GB of "
+            "memory")
+    diagnostics.append(checks.Diagnostic("note", what, "estimated from a short trial on this machine"))
 
 
-def show(report: dict[str, Any], findings: list[Diagnostic]) -> None:
-    """The report for people."""
+def show(report: dict[str, Any], diagnostics: list[Diagnostic]) -> None:
+    """Prints the report as text."""
     facts: dict[str, object] = {name.replace("_", " "): value for name, value in report.items()
                                 if isinstance(value, (int, str))}
     if facts:
         console.facts(facts)
     if report.get("labels"):
-        console.table(("label", "texts"), list(report["labels"].items())[:30], numbers=1)
-    for finding in findings:
-        console.say(f"{finding.level}: {finding.what}; {finding.action}")
-    if not findings:
-        console.say("nothing to complain about")
+        console.table(("label", "texts"), list(report["labels"].items())[:MAX_LABELS], numbers=1)
+    for diagnostic in diagnostics:
+        console.say(f"{diagnostic.level}: {diagnostic.what}; {diagnostic.action}")
+    if not diagnostics:
+        console.say("no problems found")

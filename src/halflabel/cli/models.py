@@ -1,4 +1,4 @@
-"""Whatever a folder holds, a trained model or an exported one, as something that answers."""
+"""Opens model folders: trained models and exported ones, behind one interface."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from halflabel.data.labels import Classes
-from halflabel.errors import BadInput
+from halflabel.errors import ModelError, SettingError
 from halflabel.evaluation.decisions import Decision
 from halflabel.types import Progress, Task
 
 BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
+SAMPLE = 256  # texts on which an export is compared with its model
 
 
 class Model(Protocol):
-    """What predicting and measuring need."""
+    """What prediction and evaluation need of a model."""
 
     @property
     def classes(self) -> Classes: ...
@@ -28,24 +29,30 @@ class Model(Protocol):
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
 
 
-def open_model(folder: Path, backend: str | None) -> Model:
-    """The model in a folder, behind the backend that was asked for; an exported one needs no torch."""
+def open_model(folder: Path, backend: str | None = None) -> Model:
+    """The model in a folder, run by a backend; an exported model needs no torch."""
     from halflabel.persistence.onnx_model import OnnxModel, is_export
 
     if backend is not None and backend not in BACKENDS:
-        raise BadInput(f"there is no backend '{backend}'; choose one of {', '.join(BACKENDS)}")
+        raise SettingError(f"there is no backend '{backend}'; choose one of {', '.join(BACKENDS)}")
     if is_export(folder):
         if backend not in (None, "onnx", "onnx-int8"):
-            raise BadInput(f"{folder} is an exported model, which only ONNX Runtime can run; leave out --backend")
+            raise ModelError(f"{folder} is an exported model, which only ONNX Runtime can run; leave out --backend")
         return OnnxModel(folder)
-    gc.disable()  # imports make many objects and no garbage; to look for some is a tenth of the wait
+    gc.disable()  # imports create many objects and no garbage; to collect it would be a tenth of the start-up time
     from halflabel.persistence.model import load
 
     gc.enable()
-    fitted = load(folder)
+    model = load(folder)
     if backend in (None, "torch"):
-        return fitted
-    from halflabel.cli.export import compared
+        return model
     from halflabel.persistence.onnx_export import with_backend
 
-    return with_backend(fitted, str(backend), compared(None, None))
+    return with_backend(model, str(backend), sample_texts())
+
+
+def sample_texts() -> list[str]:
+    """Texts of the sample corpus, to compare an export with its model."""
+    from halflabel.data.sample import sample
+
+    return list(sample("test").texts[:SAMPLE])

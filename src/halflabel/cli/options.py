@@ -1,4 +1,4 @@
-"""The options of the commands.
+"""The options that several commands share.
 
 Parameters of commands carry the names of their flags (`json`, `set`, `all`), since typer makes the names of
 environment variables and config keys from them.
@@ -13,62 +13,92 @@ from typing import Annotated
 import typer
 
 from halflabel.cli import config
+from halflabel.errors import SettingError
+from halflabel.types import MAX_SEED
 
-# Variables follow one rule, which --config tells; one by one they would swamp the help.
+# Environment variables follow one rule, which the help of --config states; one by one they would swamp the help.
 option = partial(typer.Option, show_envvar=False)
 plain = partial(option, show_default=False)
 argument = partial(typer.Argument, show_default=False)
 
-# where things are
+# input and output
 Labelled = Annotated[list[Path], argument(
-    metavar="LABELLED", help="Files, globs or folders; rows without a label count as unlabelled.")]
+    metavar="LABELLED", help="Files, globs or folders of labelled texts; rows without a label join the pool.")]
+Texts = Annotated[list[str], argument(metavar="FILE", help="Files or globs of texts.")]
 Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained or exported model.")]
-RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for the run and its model.")]
+TrainedModel = Annotated[Path, argument(metavar="DIR", help="Folder of a trained model; an exported one is refused.")]
+RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for checkpoints, metrics and the trained model.")]
 Pool = Annotated[list[Path] | None, plain(
-    "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be given again.")]
-Dev = Annotated[Path | None, plain(metavar="FILE", help="Labelled texts that choose the best model.")]
-TextColumn = Annotated[str | None, option(help="Column that holds the texts.", show_default="found by name")]
-LabelColumn = Annotated[str | None, option(help="Column that holds the labels.", show_default="found by name")]
+    "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be repeated.")]
+Dev = Annotated[Path | None, plain(metavar="FILE", help="Labelled dev set, for model selection.")]
+TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the texts.", show_default="found by name")]
+LabelColumn = Annotated[str | None, option(metavar="NAME", help="Column of the labels.", show_default="found by name")]
 
-# how to train
-Method = Annotated[str | None, option(help="One that `halflabel methods` lists.", show_default="the default method")]
+# training
+Method = Annotated[str | None, option(metavar="NAME", help="Training method; `halflabel methods` lists them.",
+                                      show_default="lift, or bdd-ml for several labels per text")]
 Encoder = Annotated[str | None, option(
     metavar="NAME|PATH", show_default="the plan's encoder",
-    help="minilm, a name on the Hugging Face hub, or a folder.")]
+    help="Text encoder: minilm, a model of the Hugging Face hub, or a folder.")]
 Plan = Annotated[str | None, option(
-    metavar="frozen|laptop|paper", help="How long and on what to train.", show_default="laptop")]
-Minutes = Annotated[float | None, option(help="Time that fine-tuning may take.", show_default="the plan's")]
-Seed = Annotated[int | None, option(help="Same seed, same machine: same numbers.", show_default="0", min=0)]
+    metavar="frozen|laptop|paper", show_default="laptop",
+    help="Training schedule: frozen encoder, fine-tuning within minutes, or the paper's.")]
+Minutes = Annotated[float | None, option(metavar="N", help="Time limit for fine-tuning.", show_default="the plan's")]
+Seed = Annotated[int | None, option(
+    metavar="N", min=0, max=MAX_SEED, show_default="0",
+    help="Random seed; the same seed on the same machine gives the same numbers.")]
 Set = Annotated[list[str] | None, plain(
-    metavar="KEY=VALUE", help="A hyper-parameter of the method or a field of the plan; may be given again.")]
-Truth = Annotated[bool, option(help="Measure pseudo-labels by the labels in POOL; training never sees them.")]
+    metavar="KEY=VALUE", help="Change a hyper-parameter of the method or a field of the plan; may be repeated.")]
+Truth = Annotated[bool, option(
+    help="Report the accuracy of pseudo-labels against the labels in POOL; training never sees them.")]
 
-# strong views of the unlabelled texts
+# strong views: augmented versions of the unlabelled texts
 Views = Annotated[Path | None, plain(
-    metavar="FILE", help="Ready strong views: the unlabelled texts and columns aug_0, aug_1, ...")]
-BackTranslate = Annotated[bool, option(help="Make strong views by translating there and back.")]
+    metavar="FILE", help="Augmented versions (strong views) of the unlabelled texts, in columns aug_0, aug_1, ...")]
+BackTranslate = Annotated[bool, option(help="Create strong views by back-translation.")]
 There = Annotated[str | None, option(
-    metavar="NAME|PATH", help="MarianMT model for the way there.", show_default="English to German")]
+    metavar="NAME|PATH", help="MarianMT model that translates the texts.", show_default="English to German")]
 Back = Annotated[str | None, option(
-    metavar="NAME|PATH", help="MarianMT model for the way back.", show_default="German to English")]
+    metavar="NAME|PATH", help="MarianMT model that translates them back.", show_default="German to English")]
 
-# which labels a text gets, where it can have several
+# prediction
 Decision = Annotated[str | None, option(
-    metavar="RULE", help="prior-quantile, fixed, top-k, dev-global or dev-per-label.", show_default="the model's")]
+    metavar="RULE", show_default="the model's",
+    help="Rule that assigns several labels: prior-quantile, fixed, top-k, dev-global or dev-per-label.")]
+Backend = Annotated[str | None, option(
+    metavar="torch|compile|onnx|onnx-int8", show_default="torch",
+    help="Inference engine; an ONNX graph is built once and cached.")]
 
-# how to predict
-Backend = Annotated[str | None, option(metavar="torch|compile|onnx|onnx-int8", show_default="torch",
-                                       help="What runs the model; the ONNX graph is made once and kept.")]
-
-# what to do with what is there
-Resume = Annotated[bool, option("--resume", help="Go on with the run in --out.")]
-ForceRun = Annotated[bool, option("--force", help="Replace an earlier run in --out; other files stay.")]
+# behaviour
+Resume = Annotated[bool, option("--resume", help="Resume the run in --out.")]
+ForceRun = Annotated[bool, option(
+    "--force", help="Replace an earlier run in --out; files that halflabel did not write are kept.")]
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
-Json = Annotated[bool, option("--json", help="Print one JSON value and nothing else on standard output.")]
-Markdown = Annotated[bool, option("--markdown", help="Print the page of the documentation.")]
+Json = Annotated[bool, option("--json", help="Print the result as JSON and nothing else on standard output.")]
+Markdown = Annotated[bool, option("--markdown", help="Print the list as the documentation page docs/methods.md.")]
 CheckpointSeconds = Annotated[float | None, option(hidden=True, min=0.0)]
 Config = Annotated[Path | None, option(
-    "--config", metavar="FILE", envvar="HALFLABEL_CONFIG", is_eager=True, callback=config.use,
-    show_default=f"{config.NAME} if it is there",
-    help="TOML file with a section for each command, its keys named as the options. "
-         "Environment variables HALFLABEL_COMMAND_OPTION (HALFLABEL_TRAIN_PLAN) win over it, options over both.")]
+    "--config", metavar="FILE", envvar="HALFLABEL_CONFIG", is_eager=True, callback=config.apply,
+    show_default=f"{config.NAME} if it exists",
+    help="TOML file with a section for each command and the names of its options as keys. Environment variables "
+         "HALFLABEL_COMMAND_OPTION (such as HALFLABEL_TRAIN_PLAN) override it, and options override both.")]
+
+
+def parse_settings(entries: list[str]) -> dict[str, int | float | str]:
+    """The KEY=VALUE entries of --set by key; a value becomes an int, else a float, else stays a string."""
+    settings: dict[str, int | float | str] = {}
+    for entry in entries:
+        key, equals, value = (part.strip() for part in entry.partition("="))
+        if not (key and equals and value):
+            raise SettingError(f"--set {entry!r} is not KEY=VALUE; write for example --set epochs=5")
+        settings[key] = _number(value)
+    return settings
+
+
+def _number(value: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value

@@ -1,4 +1,4 @@
-"""`halflabel predict`: labels for new texts."""
+"""`halflabel predict`: predicts labels for new texts, as a stream."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel.cli import console, options
 from halflabel.cli.outputs import FORMATS, SAME, Shards, check_apart, check_output, model_files, output
-from halflabel.errors import BadInput
+from halflabel.errors import SettingError
 from halflabel.output_folders import SHARDS, locked
 
 if TYPE_CHECKING:
@@ -24,31 +24,33 @@ if TYPE_CHECKING:
     from halflabel.evaluation.decisions import DecisionRule
 
 CHUNK = 1024  # texts that are predicted and written at a time
-PATIENCE = 0.5  # seconds that a line waits for others to be answered together
+PATIENCE = 0.5  # seconds that a line of a stream waits for more, to be predicted in one batch
 
 
 def predict(
     model: options.Model,
     files: Annotated[list[str] | None, options.argument(
         metavar="FILE",
-        help="Files, globs or pipes. Standard input (- or nothing) is one text per line, JSON lines or csv.")] = None,
+        help="Files, globs or pipes; - or none reads standard input: a text per line, JSON lines or csv.")] = None,
     *,
-    out: Annotated[Path | None, options.option(metavar="FILE", help="Write there; with --shard a folder.",
+    out: Annotated[Path | None, options.option(metavar="FILE", help="Output file; with --shard, a folder.",
                                              show_default="standard output")] = None,
-    all: Annotated[bool, options.option("--all", help="Add the probability of every label.")] = False,
+    all: Annotated[bool, options.option("--all", help="Add the probabilities of all labels.")] = False,
     format: Annotated[str | None, options.option(
-        metavar="|".join((*FORMATS, SAME)), help="`same` is the format of the first file.",
-        show_default="by the name of --out, else jsonl")] = None,
+        metavar="|".join((*FORMATS, SAME)), help="Output format; same: that of the first input file.",
+        show_default="by the suffix of --out, else jsonl")] = None,
     shard: Annotated[int | None, options.option(
-        metavar="ROWS", min=1, help="Write a file of so many rows at a time into the folder --out.")] = None,
-    resume: Annotated[bool, options.option("--resume", help="Keep the shards that are there, do the others.")] = False,
+        metavar="ROWS", min=1, help="Write shards of this many rows into the folder --out.")] = None,
+    resume: Annotated[bool, options.option("--resume", help="Keep complete shards in --out, write the rest.")] = False,
     decision: options.Decision = None,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:
-    """Predict labels for texts while they are being read.
+    """Predict labels for new texts, as a stream.
+
+    Predictions are written while texts are read, so that input and output may be of any size.
 
     \b
     halflabel predict model new.csv --out labels.csv
@@ -61,60 +63,60 @@ def predict(
     sources = as_files(files or [STDIN])
     if out is not None:
         check_apart(out, [*(source.path for source in sources), *model_files(model)], None if shard is None else SHARDS)
-    kind = kind_of(sources, out, format, shard, resume=resume, force=force)
+    kind = check_format(sources, out, format, shard, resume=resume, force=force)
     with nullcontext() if out is None or shard is None else locked(out, SHARDS):
         texts: Iterable[str | None] = texts_in(sources, text_column)
-        fitted = open_model(model, backend)
-        rule = rule_of(fitted, decision)
+        opened = open_model(model, backend)
+        rule = decision_rule(opened, decision)
         target = output(out, kind)
         if out is not None and shard is not None:
-            about = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources],
-                     "all": all, "text": text_column, "decision": decision}
-            shards = Shards(out, kind, shard, about, resume=resume)
+            description = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources],
+                           "all": all, "text": text_column, "decision": decision}
+            shards = Shards(out, kind, shard, description, resume=resume)
             texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
-        count = pour(texts, fitted, rule, target, everything=all)
+        count = write_predictions(texts, opened, rule, target, everything=all)
     if out is not None:
-        console.say(f"{count:,} predictions are in {out}")
+        console.say(f"{count:,} prediction{'s' * (count != 1)} written to {out}")
 
 
-def rule_of(fitted: Model, decision: str | None) -> DecisionRule | None:
-    """What decides on the labels of a text; nothing does where the most probable label is taken."""
-    return fitted.rules.rule(decision) if decision is not None or fitted.task == "multi-label" else None
+def decision_rule(model: Model, decision: str | None) -> DecisionRule | None:
+    """The rule that assigns several labels to a text; None where the most probable label is taken."""
+    return model.rules.rule(decision) if decision is not None or model.task == "multi-label" else None
 
 
-def pour(texts: Iterable[str | None], fitted: Model, rule: DecisionRule | None, target: AbstractContextManager[Write], *,
-         everything: bool) -> int:
-    """Predicts and writes, a chunk at a time; says how many there were."""
+def write_predictions(texts: Iterable[str | None], model: Model, rule: DecisionRule | None,
+                      target: AbstractContextManager[Write], *, everything: bool) -> int:
+    """Predicts and writes, a chunk at a time; returns the number of texts."""
     count = empty = without = 0
     with target as write:
         for chunk in chunks(texts):
-            found = rows(fitted, chunk, rule, everything=everything)
-            write(found)
+            predictions = rows(model, chunk, rule, everything=everything)
+            write(predictions)
             count += len(chunk)
             empty += sum(not text.strip() for text in chunk)
-            without += sum(row.get("labels") == [] for row in found)
+            without += sum(row.get("labels") == [] for row in predictions)
     if empty:
-        console.note(f"{empty} of {count} texts were empty; their labels mean nothing")
+        console.note(f"{empty} of {count} texts were empty; their labels are meaningless")
     if rule is not None and without:
         console.note(f"{without} of {count} texts got no label (decision: {rule.name})")
     return count
 
 
-def kind_of(files: Sequence[File], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
+def check_format(files: Sequence[File], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
             force: bool) -> str:
-    """The format to write, once it is sure that it can be written."""
+    """The format of the output; refuses options that do not go together and outputs that cannot be written."""
     chosen = same_format(files) if format == SAME else format
     if resume and shard is None:
-        raise BadInput("--resume goes on with shards; give --shard and --out as before")
+        raise SettingError("--resume continues a job with --shard; give --shard and --out as before")
     if shard is None:
         return check_output(out, chosen, force=force)
     if out is None:
-        raise BadInput("--shard writes into a folder; name it with --out")
+        raise SettingError("--shard writes into a folder; name it with --out")
     return "parquet" if chosen == "parquet" else check_output(None, chosen, force=force)
 
 
 def same_format(files: Sequence[File]) -> str:
-    """The format in which the predictions for a file are written if it shall be the same."""
+    """The output format that corresponds to the first input file."""
     from halflabel.data.readers.formats import is_plain_text, output_format
     from halflabel.data.readers.read import read_options
 
@@ -133,18 +135,19 @@ def weights_of(model: Path) -> str:
 
 
 def texts_in(files: Sequence[File], text_column: str | None) -> Iterator[str | None]:
-    """The texts of files as they are read, None for a pause; what is wrong with a file is said before any is.
+    """The texts of files as they are read, None for a pause in a stream; all files are checked before the first text.
 
-    Of streams only the first is looked into at once: who writes the next may first have to get rid of this one.
+    Of several streams only the first is opened at once: the process that writes the second may be waiting until it can
+    write to the first.
     """
     first = next((file for file in files if file.is_stream), None)
     return itertools.chain.from_iterable([
-        (text for one in [file] for text in texts_of(one, text_column)) if file.is_stream and file is not first
+        (text for stream in [file] for text in texts_of(stream, text_column)) if file.is_stream and file is not first
         else texts_of(file, text_column) for file in files])
 
 
 def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
-    """The texts of a file; plain lines of a stream are answered as they come."""
+    """The texts of a file; plain lines of a stream are predicted as they arrive."""
     from halflabel.data.pool import open_source
     from halflabel.data.readers.formats import detect_format, is_plain_text
     from halflabel.data.readers.lines import follow_lines
@@ -155,10 +158,10 @@ def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
         console.hint("type texts, one per line; end with Ctrl-D")
     if file.is_stream and text_column is None and (typed or is_plain_text(file, read_options())):
         return follow_lines(file, PATIENCE)
-    found = open_source(file, text_column)
+    source = open_source(file, text_column)
     if file.is_stream and text_column is None and not file.suffix and detect_format(file, read_options()).name == "csv":
-        console.hint(f"{file.name} is read as csv: its first line is a header with a column {found.text!r}")
-    return (text or "" for columns in found.batches() for text in columns[0].to_pylist())
+        console.hint(f"{file.name} is read as csv: its first line is a header with a column {source.text!r}")
+    return (text or "" for columns in source.batches() for text in columns[0].to_pylist())
 
 
 def without_pauses(texts: Iterable[str | None]) -> Iterator[str]:
@@ -166,7 +169,7 @@ def without_pauses(texts: Iterable[str | None]) -> Iterator[str]:
 
 
 def chunks(texts: Iterable[str | None]) -> Iterator[list[str]]:
-    """The texts, CHUNK at a time, or fewer where there is a pause."""
+    """The texts in chunks of CHUNK, or fewer before a pause."""
     chunk: list[str] = []
     for text in itertools.chain(texts, [None]):
         if text is not None:
@@ -176,23 +179,23 @@ def chunks(texts: Iterable[str | None]) -> Iterator[list[str]]:
             chunk = []
 
 
-def rows(fitted: Model, texts: list[str], rule: DecisionRule | None, *, everything: bool) -> list[dict[str, Any]]:
-    """Text, label and score of each text, and on request all probabilities in the order of the classes."""
-    p, names = fitted.probabilities(texts), fitted.classes.names
-    found: list[dict[str, Any]]
+def rows(model: Model, texts: list[str], rule: DecisionRule | None, *, everything: bool) -> list[dict[str, Any]]:
+    """Text, label and score of each text; with `everything` also the probabilities of all labels."""
+    p, names = model.probabilities(texts), model.classes.names
+    predictions: list[dict[str, Any]]
     if rule is None:
-        found = [{"text": text, "label": names[best], "score": round(float(shares[best]), 6)}
-                 for text, shares, best in zip(texts, p, p.argmax(axis=1).tolist(), strict=True)]
+        predictions = [{"text": text, "label": names[best], "score": round(float(p_text[best]), 6)}
+                       for text, p_text, best in zip(texts, p, p.argmax(axis=1).tolist(), strict=True)]
     else:
-        found = [several(text, shares, chosen, names) for text, shares, chosen in zip(texts, p, rule(p), strict=True)]
+        predictions = [multilabel_row(text, p_text, chosen, names)
+                       for text, p_text, chosen in zip(texts, p, rule(p), strict=True)]
     if everything:
-        for row, shares in zip(found, p.round(6).tolist(), strict=True):
-            row["probabilities"] = {str(name): share for name, share in zip(names, shares, strict=True)}
-    return found
+        for row, p_text in zip(predictions, p.round(6).tolist(), strict=True):
+            row["probabilities"] = {str(name): share for name, share in zip(names, p_text, strict=True)}
+    return predictions
 
 
-def several(text: str, shares: Any, chosen: Any, names: Sequence[object]) -> dict[str, Any]:
-    """A text with the labels it gets and their scores, the most probable first."""
-    columns = sorted(chosen.nonzero()[0].tolist(), key=lambda k: -shares[k])
-    scores = [round(float(shares[k]), 6) for k in columns]
-    return {"text": text, "labels": [names[k] for k in columns], "scores": scores}
+def multilabel_row(text: str, p: Any, chosen: Any, names: Sequence[object]) -> dict[str, Any]:
+    """A text with its labels and their scores, the most probable first, from p (K,) and the chosen labels (K,)."""
+    columns = sorted(chosen.nonzero()[0].tolist(), key=lambda k: -p[k])
+    return {"text": text, "labels": [names[k] for k in columns], "scores": [round(float(p[k]), 6) for k in columns]}

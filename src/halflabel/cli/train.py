@@ -1,4 +1,4 @@
-"""`halflabel train`: from files to a model folder."""
+"""`halflabel train`: trains a classifier from files into a model folder."""
 
 from __future__ import annotations
 
@@ -13,24 +13,25 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import check_apart, check_out
-from halflabel.errors import BadInput, WrongTask
+from halflabel.cli.outputs import check_apart, check_run_folder
+from halflabel.errors import DataError, SettingError, WrongTask
 from halflabel.output_folders import RUN, locked, replacing
 
 if TYPE_CHECKING:
     from halflabel.cli.inputs import TrainingTexts
+    from halflabel.data.readers.files import File
     from halflabel.notices import Notice
     from halflabel.settings import Settings
 
-STOPPED = 130  # what shells expect after Ctrl-C
+STOPPED = 130  # exit code that shells expect after Ctrl-C
 CHECKPOINT_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
 class Views:
-    """Where strong views of the pool come from, if not from the method's own edits."""
+    """Where the strong views of the pool come from, if not from the method's own edits."""
 
-    file: Path | None
+    file: File | None
     translate: bool
     there: str | None
     back: str | None
@@ -61,47 +62,31 @@ def train(
     checkpoint_seconds: options.CheckpointSeconds = None,
     config: options.Config = None,
 ) -> None:
-    """Train a classifier on a few labelled and many unlabelled texts."""
-    from halflabel.cli.inputs import ColumnNames, gather
-    from halflabel.data.readers.files import as_files
+    """Train a classifier on few labelled and many unlabelled texts.
 
-    changes = parse_settings(set or [])
-    files = as_files([file for file in (*labelled, *(unlabelled or []), dev, views) if file is not None])
-    check_apart(out, [*(file.path for file in files), encoder, there, back], RUN)
+    \b
+    halflabel train labelled.csv --unlabelled pool.jsonl --out model
+    halflabel train labelled.csv --unlabelled 'pool-*.csv' --dev dev.csv --plan frozen --out model
+    """
+    from halflabel.cli.inputs import InputFiles, dev_overlap, gather, read_labelled
+
+    changes = options.parse_settings(set or [])
+    files = InputFiles.named(labelled, unlabelled=unlabelled, dev=dev, views=views, text_column=text_column,
+                             label_column=label_column)
+    check_apart(out, [*(file.path for file in files.together), encoder, there, back], RUN)
     with locked(out, RUN):
-        kept = check_out(out, resume=resume, force=force)
-        texts = gather(labelled, unlabelled or [], dev, ColumnNames(text_column, label_column), truth=truth)
+        kept = check_run_folder(out, resume=resume, force=force)
+        texts = gather(read_labelled(files), files, truth=truth)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
                                 changes=changes, seed=seed or 0)
-        texts = add_views(texts, Views(views, back_translate, there, back), settings, text_column)
-        texts = replace(texts, notices=[*kept, *texts.notices])
+        texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
+        texts = replace(texts, notices=[*kept, *texts.notices, *dev_overlap(texts)])
         run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS)
-        finish(out, texts.notices, as_json=json)
-
-
-def parse_settings(entries: list[str]) -> dict[str, int | float | str]:
-    """`key=value` entries, each value a whole number, a number or a word."""
-    settings: dict[str, int | float | str] = {}
-    for entry in entries:
-        key, equals, value = (part.strip() for part in entry.partition("="))
-        if not (key and equals and value):
-            raise BadInput(f"--set {entry!r} is not key=value; write for example --set epochs=5")
-        settings[key] = number(value)
-    return settings
-
-
-def number(value: str) -> int | float | str:
-    """The value as the simplest kind that it can be."""
-    for kind in (int, float):
-        try:
-            return kind(value)
-        except ValueError:
-            continue
-    return value
+        show_result(out, texts.notices, as_json=json)
 
 
 def settings_for(texts: TrainingTexts, *, encoder: str | None, **choices: Any) -> Settings:
-    """The settings that the options ask for, checked before an encoder is loaded."""
+    """The settings that the options choose, checked before an encoder is loaded."""
     from halflabel.methods import find
     from halflabel.settings import choose_settings
 
@@ -116,45 +101,45 @@ def settings_for(texts: TrainingTexts, *, encoder: str | None, **choices: Any) -
 
 
 def add_views(texts: TrainingTexts, views: Views, settings: Settings, text_column: str | None) -> TrainingTexts:
-    """The texts with the strong views that the flags ask for."""
+    """The texts with the strong views that the options ask for."""
     if views.file is None and not views.translate:
         return texts
     if views.file is not None and views.translate:
-        raise BadInput("--views and --back-translate both give strong views; choose one of them")
+        raise SettingError("--views and --back-translate both provide strong views; choose one of them")
     check_wants_views(settings, texts)
     if views.file is not None:
         from halflabel.cli.inputs import with_views
 
         pool, notices = with_views(texts.pool, views.file, text_column)
         return replace(texts, pool=pool, notices=texts.notices + notices)
-    from halflabel.cli.augment import translated
+    from halflabel.cli.augment import back_translations
 
-    found = translated(texts.pool.texts, views.there, views.back, settings.seed)
-    return replace(texts, pool=replace(texts.pool, views=[(view,) for view in found]))
+    translations = back_translations(texts.pool.texts, views.there, views.back, settings.seed)
+    return replace(texts, pool=replace(texts.pool, views=[(view,) for view in translations]))
 
 
 def check_wants_views(settings: Settings, texts: TrainingTexts) -> None:
-    """Refuses views that nothing would look at."""
-    from halflabel.methods.registry import find
+    """Refuses strong views that the method would not use."""
+    from halflabel.methods import find
     from halflabel.types import Shape
 
     if not len(texts.pool):
-        raise BadInput("there are no unlabelled texts to take strong views of; give --unlabelled")
+        raise DataError("there are no unlabelled texts to create strong views of; give --unlabelled")
     method, shape = find(settings.method), Shape(labels=2, width=8, labelled=2, unlabelled=2)
     if not method(shape, **settings.hyper).strong_views:
         way = "set views=strong" if "views" in method.defaults else "choose another --method (bdd-f does)"
-        raise BadInput(f"the method {method.name} uses no strong views; {way}, or leave out --views and "
-                       "--back-translate")
+        raise SettingError(f"the method {method.name} uses no strong views; {way}, or leave out --views and "
+                           "--back-translate")
 
 
 def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, checkpoint_seconds: float) -> None:
-    """Trains in the folder unless that is done; a failure before the first step leaves nothing behind."""
+    """Trains in the folder, unless its run is finished; a failure before the first step leaves nothing behind."""
     from halflabel.fitting import fit
     from halflabel.persistence.run_folder import RunFinished
 
-    for notice in texts.notices:
-        console.note(str(notice))
-    with nullcontext() if resume else replacing(out, RUN), stopping(out, resume=resume), console.meter() as meter:
+    console.note(*texts.notices)
+    folder = nullcontext() if resume else replacing(out, RUN)
+    with folder, handle_interrupt(out, resume=resume), console.meter() as meter:
         try:
             fit(texts.labelled, texts.pool, settings, dev=texts.dev, truth=texts.truth, folder=out, resume=resume,
                 report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds)
@@ -163,29 +148,29 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, ch
 
 
 @contextmanager
-def stopping(out: Path, *, resume: bool) -> Iterator[None]:
-    """Turns Ctrl-C into a sentence that says how to go on."""
+def handle_interrupt(out: Path, *, resume: bool) -> Iterator[None]:
+    """On Ctrl-C prints how to resume, and exits."""
     from halflabel.training.interrupt import Interrupted
 
     try:
         yield
     except (Interrupted, KeyboardInterrupt) as stop:
         if resume or RUN.has_result(out):
-            console.hint(f"{stop or 'stopped'}; saved in {out}. Go on with:\n  {resume_command()}")
+            console.hint(f"{stop or 'stopped'}; saved in {out}. Resume with:\n  {resume_command()}")
         else:
             console.hint("stopped before the first step; nothing was kept")
         raise typer.Exit(STOPPED) from None
 
 
 def resume_command() -> str:
-    """What was typed, with --resume."""
+    """The command that was typed, with --resume."""
     program = ["python", "-m", "halflabel"] if Path(sys.argv[0]).name == "__main__.py" else ["halflabel"]
     typed = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
     return shlex.join([*program, *typed, "--resume"])
 
 
-def finish(out: Path, notices: list[Notice], *, as_json: bool) -> None:
-    """Says what was trained and what to type next."""
+def show_result(out: Path, notices: list[Notice], *, as_json: bool) -> None:
+    """Prints a summary of the run and the next command."""
     from halflabel.persistence.model_folder import read_config, read_decision
 
     config = read_config(out)
@@ -202,9 +187,9 @@ def finish(out: Path, notices: list[Notice], *, as_json: bool) -> None:
     trained = (f"{config['method']}, {config['plan']['name']} plan, {config['encoder']}: "
                f"{config['texts']['labelled']:,} labelled and {config['texts']['unlabelled']:,} unlabelled texts, "
                f"{len(config['classes'])} classes, {ended['seconds']:.0f} s")
-    rows: dict[str, object] = {"model": str(out), "trained": trained, "ended": ended["why"]}
+    rows: dict[str, object] = {"model": str(out), "trained": trained, "stopped": ended["why"]}
     if ended["dev"] is not None:
-        rows["dev"] = f"{ended['dev']:.3f} micro F1"
+        rows["dev"] = f"micro F1 {ended['dev']:.3f}"
     if decision is not None:
         rows["decision"] = f"{decision.chosen}, fitted on {decision.rule().fitted_on}"
     console.facts(rows | {"next": shlex.join(["halflabel", "predict", str(out)]) + " FILE"})

@@ -1,4 +1,4 @@
-"""`halflabel tune`: another decision for a trained model, without training it again."""
+"""`halflabel tune`: refits the decision rule of a multi-label model, without training it again."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Annotated
 
 from halflabel.cli import console, options
+from halflabel.cli.evaluate import unseen_notices
 from halflabel.cli.outputs import check_apart
 from halflabel.output_folders import RUN, locked
 
+FIGURES = {"micro_f1": "micro F1", "macro_f1": "macro F1", "empty": "texts without a label"}
+
 
 def tune(
-    model: options.Model,
+    model: options.TrainedModel,
     *,
-    dev: Annotated[Path, options.plain(metavar="FILE", help="Labelled texts to fit it on; never the test texts.")],
+    dev: Annotated[Path, options.plain(metavar="FILE", help="Labelled dev set to fit the rule on, not the test set.")],
     decision: Annotated[str, options.option(
         metavar="RULE", help="dev-global, dev-per-label, prior-quantile, top-k or fixed.")] = "dev-global",
     text_column: options.TextColumn = None,
@@ -21,35 +24,45 @@ def tune(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Choose anew which labels a text gets, by labelled texts."""
+    """Refit the decision rule of a multi-label model on a dev set.
+
+    The rule says which labels a text gets; it is saved in the model folder, and the weights stay as they are. Exported
+    copies of the model keep the old rule until they are exported again.
+
+    \b
+    halflabel tune model --dev dev.csv --decision dev-global
+    """
     from halflabel.evaluation.decisions import check_rule
 
     check_rule(decision)
-    from halflabel.cli.inputs import ColumnNames, labelled_rows
+    import numpy as np
+
+    from halflabel.cli.inputs import labelled_rows
     from halflabel.evaluation.metrics import multi_label
     from halflabel.persistence.model import load
     from halflabel.persistence.model_folder import write_decision
 
     check_apart(model, [dev], RUN)
     with locked(model, RUN):
-        fitted = load(model)
-        before = fitted.rules
-        corpus, notices = labelled_rows(dev, ColumnNames(text_column, label_column), fitted.classes, role="dev")
-        for notice in notices:
-            console.note(notice)
+        trained = load(model)
+        before, known = trained.rules, len(trained.classes)
+        corpus, notices = labelled_rows(dev, text_column, label_column, trained.classes, role="dev", unseen=True)
+        classes = trained.classes.extended(corpus.labels)
+        notices += unseen_notices(classes.names[known:], corpus.source)
+        console.note(*notices)
         with console.meter() as meter:
-            scores = fitted.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
-        truth, names = fitted.classes.matrix(corpus.labels) > 0, fitted.classes.names
-        after = before.tuned(decision, scores, truth, f"{len(corpus)} texts of {corpus.source}")
+            scores = trained.scores(corpus.texts, lambda done, total: meter.show("predicting", done, total))
+        truth = classes.matrix(corpus.labels) > 0
+        after = before.tuned(decision, scores, truth[:, :known], f"{len(corpus)} texts of {corpus.source}")
         write_decision(model, after)
-    figures = {"before": multi_label(truth, before(scores), scores, names),
-               "after": multi_label(truth, after(scores), scores, names)}
-    keys = ("micro_f1", "macro_f1", "empty")
+    unseen = ((0, 0), (0, len(classes) - known))  # columns of labels that training never saw: always missed
+    figures = {when: multi_label(truth, np.pad(rules(scores), unseen), np.pad(scores, unseen, constant_values=-np.inf),
+                                 classes.names) for when, rules in (("before", before), ("after", after))}
     if json:
         console.say_json({"decision": decision, "was": before.chosen, "n": len(corpus), "notices": notices}
-                         | {when: {key: found[key] for key in keys} for when, found in figures.items()})
+                         | {when: {key: values[key] for key in FIGURES} for when, values in figures.items()})
         return
-    console.table(("decision", "micro F1", "macro F1", "texts without a label"),
-                  [(name, *(found[key] for key in keys)) for name, found in
+    console.table(("decision", *FIGURES.values()),
+                  [(name, *(values[key] for key in FIGURES)) for name, values in
                    zip((f"{before.chosen} (before)", f"{decision} (now)"), figures.values(), strict=True)], numbers=3)
-    console.hint("measured on the texts that it was fitted on, so new texts will do a little worse")
+    console.hint("measured on the dev set that the rule was fitted on: expect slightly lower figures on new texts")

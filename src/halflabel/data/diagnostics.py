@@ -47,7 +47,8 @@ def check_labels(corpus: Corpus) -> list[Diagnostic]:
     diagnostics = []
     smallest, largest = min(counts.values()), max(counts.values())
     if rare := [str(name) for name in names if counts[name] < MIN_CLASS_SIZE]:
-        diagnostics.append(Diagnostic("warning", f"{len(rare)} labels have a single text ({_examples(rare)})",
+        number = _count(len(rare), "label has", "labels have")
+        diagnostics.append(Diagnostic("warning", f"{number} a single text ({_examples(rare)})",
                                       "label more texts of them: none of a single text can be held out"))
     if largest > MAX_IMBALANCE * smallest:
         diagnostics.append(Diagnostic("warning", f"the largest class has {largest} texts, the smallest {smallest}",
@@ -84,7 +85,7 @@ def notice_diagnostic(notice: Notice) -> Diagnostic:
 def check_overlap(texts: Sequence[str], other: Corpus, names: tuple[str, str], action: str) -> list[Diagnostic]:
     """Texts that occur in two parts of the data."""
     common = len(matching_rows(texts, other.texts))
-    what = f"{common} texts are among both the {names[0]} and the {names[1]} texts"
+    what = f"{_count(common, 'text is', 'texts are')} among both the {names[0]} and the {names[1]} texts"
     return [Diagnostic("warning", what, action)] if common else []
 
 
@@ -139,6 +140,10 @@ def sample_texts(texts: Sequence[str]) -> list[str]:
     if len(texts) <= SAMPLE_SIZE:
         return list(texts)
     return [texts[int(i)] for i in np.linspace(0, len(texts) - 1, SAMPLE_SIZE)]
+
+
+def _count(number: int, singular: str, plural: str) -> str:
+    return f"{number} {singular if number == 1 else plural}"
 
 
 def _examples(names: Sequence[str]) -> str:
