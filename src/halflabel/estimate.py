@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from halflabel.data.corpus import Corpus
-from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.encoders.inference import SMALL, encode
 from halflabel.fitting import POOL_LIMIT
 from halflabel.training.time_budget import within_passes
@@ -19,7 +19,7 @@ BACKWARD = 3.0  # a step with gradients, in forward passes
 BASE = 0.6  # gigabytes that Python, torch and Arrow take by themselves
 
 
-def token_lengths(encoder: Encoder, texts: list[str]) -> np.ndarray:
+def token_lengths(encoder: TextEncoder, texts: list[str]) -> np.ndarray:
     """Tokens of each text, as if there were no limit, (N,)."""
     limit = encoder.max_tokens
     encoder.max_tokens = 10 * limit
@@ -29,7 +29,7 @@ def token_lengths(encoder: Encoder, texts: list[str]) -> np.ndarray:
         encoder.max_tokens = limit
 
 
-def estimate(encoder: Encoder, plan: Plan, labelled: Corpus, pool: Corpus, *,
+def estimate(encoder: TextEncoder, plan: Plan, labelled: Corpus, pool: Corpus, *,
              bounded: bool = True) -> dict[str, Any]:
     """Minutes and gigabytes of a run of the default method: encoding once, then the steps and looks of the plan."""
     texts = [*labelled.texts[: TRIAL // 2], *pool.texts[: TRIAL // 2]]

@@ -159,7 +159,7 @@ def vector_cache(encoder: TextEncoder) -> Callable[..., np.ndarray]:
     return EncoderCache(cache_folder(), encoder).vectors
 
 
-def freeze(encoder: Encoder, plan: Plan) -> None:
+def freeze(encoder: TextEncoder, plan: Plan) -> None:
     """Freezes what the plan does not train: word embeddings and lowest layers; removes dropout if it says so."""
     for module in encoder.modules():
         if isinstance(module, nn.Dropout) and not plan.dropout:
@@ -169,10 +169,8 @@ def freeze(encoder: Encoder, plan: Plan) -> None:
     if plan.frozen_layers and not plan.frozen:
         if plan.frozen_layers >= len(encoder.layers):
             raise SettingError(f"frozen_layers={plan.frozen_layers} leaves nothing to train: the encoder has "
-                           f"{len(encoder.layers)} layers; give fewer, or use the plan frozen.")
-        encoder.frozen_layers = plan.frozen_layers
-        encoder.body.embeddings.requires_grad_(False)
-        encoder.layers[: plan.frozen_layers].requires_grad_(False)
+                               f"{len(encoder.layers)} layers; give fewer, or use the plan frozen.")
+        encoder.freeze_layers(plan.frozen_layers)
 
 
 def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[Sequence[str]]:

@@ -107,6 +107,10 @@ class Encoder(TextEncoder):
                                "frozen_layers=0 or use a BERT-like encoder.")
         return layers
 
+    def freeze_layers(self, number: int) -> None:
+        super().freeze_layers(number)
+        self.body.embeddings.requires_grad_(False)
+
     def frozen_states(self, ids: Tensor, mask: Tensor) -> Tensor:
         output = self.body(input_ids=ids, attention_mask=mask, output_hidden_states=True)
         states: Tensor = output.hidden_states[self.frozen_layers]

@@ -31,8 +31,17 @@ POOLINGS = ("mean", "cls", "max")
 MAX_DEPTHS, MAX_TOKENS = 100, 10**6  # in a pooling.json
 
 
-def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
-    """Loads `minilm`, a folder, or a name on the Hugging Face hub; code that comes with a model is never executed."""
+# Encoders that are no transformers, by name: a function of max_tokens.
+LOADERS: dict[str, Callable[[int], TextEncoder]] = {}
+
+
+def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> TextEncoder:
+    """Loads `minilm`, a folder, a name on the Hugging Face hub, or one of `LOADERS`."""
+    return LOADERS[name](max_tokens) if name in LOADERS else load_transformer(name, max_tokens, depths)
+
+
+def load_transformer(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
+    """Loads a transformer; code that comes with a model is never executed."""
     source = locate(name)
     local = Path(source).is_dir()
     if local:

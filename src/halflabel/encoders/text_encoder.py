@@ -70,6 +70,11 @@ class TextEncoder(nn.Module):
         """The layers from the bottom up, for encoders of which the lowest can be frozen."""
         raise EncoderError(f"The layers of {type(self).__name__} cannot be frozen one by one; set frozen_layers=0.")
 
+    def freeze_layers(self, number: int) -> None:
+        """Stops training the word embeddings and the lowest layers."""
+        self.frozen_layers = number
+        self.layers[:number].requires_grad_(False)
+
     def frozen_states(self, ids: Tensor, mask: Tensor) -> Tensor:
         """Hidden states above the frozen layers, (N, T, H); `forward` accepts them in place of token ids."""
         raise EncoderError(f"{type(self).__name__} has no hidden states; set frozen_layers=0.")
