@@ -1,4 +1,4 @@
-"""Pipes and standard input give every command the same texts as a file: none is lost, and none is read twice."""
+"""Pipes and standard input give every command the same texts as a file: none is lost or read twice."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -29,7 +28,7 @@ from halflabel.cli.predict import chunks, texts_in
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import as_files
 from halflabel.data.readers.read import read
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 from written import NASTY, SETTINGS, UNICODE
 
 FORMATS = ("txt", "jsonl", "csv", "csv.gz", "jsonl.zst", "parquet", "arrow")
@@ -43,7 +42,7 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """What streams are written to goes away by itself."""
+    """The temporary copies of streams are removed."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setenv("TMPDIR", str(folder))
@@ -54,15 +53,15 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: str) -> Path:
-    """A model that is trained once for all tests that only ask it."""
-    folder = tmp_path_factory.mktemp("asked") / "model"
+    """A model, trained once for all tests that only predict."""
+    folder = tmp_path_factory.mktemp("shared") / "model"
     settings = {"epochs": 1, "epoch_steps": 5, "warmup": 60}
     TextClassifier("ce", tiny_encoder, "frozen", settings=settings).fit(*tiny_texts(8), folder=folder)
     return folder
 
 
 def saved(folder: Path, kind: str, columns: dict[str, list[str]]) -> Path:
-    """The columns as a file; plain lines have the first alone."""
+    """Writes columns as a file; plain text has only the first column."""
     file, rows = folder / f"data.{kind}", [dict(zip(columns, row, strict=True))
                                            for row in zip(*columns.values(), strict=True)]
     match kind.partition(".")[0]:
@@ -87,7 +86,7 @@ def saved(folder: Path, kind: str, columns: dict[str, list[str]]) -> Path:
 
 @contextmanager
 def fifo(file: Path | bytes, place: Path) -> Iterator[Path]:
-    """A named pipe into which somebody writes the content of a file, once."""
+    """A named pipe into which a thread writes the content of a file, once."""
     content = file if isinstance(file, bytes) else file.read_bytes()
     os.mkfifo(place)
 
@@ -100,16 +99,10 @@ def fifo(file: Path | bytes, place: Path) -> Iterator[Path]:
     try:
         yield place
     finally:
-        with suppress(OSError):  # a writer that nobody listened to is let go
+        with suppress(OSError):  # releases a writer whose pipe was never read
             os.close(os.open(place, os.O_RDONLY | os.O_NONBLOCK))
         thread.join(10)
         place.unlink()
-
-
-def halflabel(*arguments: object, stdin: Path | bytes = b"") -> subprocess.CompletedProcess[bytes]:
-    content = stdin if isinstance(stdin, bytes) else stdin.read_bytes()
-    return subprocess.run([sys.executable, "-m", "halflabel", *map(str, arguments)], input=content,
-                          capture_output=True, timeout=120, check=False)
 
 
 def texts_of(out: str | bytes) -> list[str]:
@@ -135,51 +128,28 @@ class TestFormats:
         texts, labels = tiny_texts(20)
         file = saved(tmp_path, kind, {"text": texts, "label": labels})
         with fifo(file, tmp_path / "pipe") as pipe:
-            found = read(pipe)
-        assert (found.texts, found.labels) == (texts, read(file).labels)
+            corpus = read(pipe)
+        assert (corpus.texts, corpus.labels) == (texts, read(file).labels)
         with fifo(file, tmp_path / "pipe") as pipe:
             pool = open_pool(pipe)[0].texts
         assert list(pool) == texts
         assert pool.key == open_pool(file)[0].texts.key  # type: ignore[attr-defined]
 
-    def test_check(self, tmp_path: Path, cli: Ran, kind: str) -> None:
-        if kind == "txt":
-            pytest.skip("lines have no labels")
-        texts, labels = tiny_texts(5)
-        file = saved(tmp_path, kind, {"text": texts, "label": labels})
-        plain = json.loads(cli("check", file, "--no-tokens", "--json").out)
-        with fifo(file, tmp_path / "pipe") as pipe, fifo(file, tmp_path / "pool") as pool:
-            both = json.loads(cli("check", pipe, "--unlabelled", pool, "--no-tokens", "--json").out)
-        assert both["labels"] == plain["labels"] and (both["labelled"], both["unlabelled"]) == (15, 15)
-        stdin = json.loads(cli("check", "-", "--no-tokens", "--json", stdin=file.read_bytes()).out)
-        assert stdin["labels"] == plain["labels"]
+
+@pytest.mark.parametrize("kind", FORMATS[1:])  # plain text has no labels
+def test_check(tmp_path: Path, cli: Ran, kind: str) -> None:
+    texts, labels = tiny_texts(5)
+    file = saved(tmp_path, kind, {"text": texts, "label": labels})
+    plain = json.loads(cli("check", file, "--no-tokens", "--json").out)
+    with fifo(file, tmp_path / "pipe") as pipe, fifo(file, tmp_path / "pool") as pool:
+        both = json.loads(cli("check", pipe, "--unlabelled", pool, "--no-tokens", "--json").out)
+    assert both["labels"] == plain["labels"] and (both["labelled"], both["unlabelled"]) == (15, 15)
+    stdin = json.loads(cli("check", "-", "--no-tokens", "--json", stdin=file.read_bytes()).out)
+    assert stdin["labels"] == plain["labels"]
 
 
-class TestProcesses:
-    """Commands as a shell starts them."""
-
-    @pytest.mark.parametrize("way", ["fifo", "/dev/stdin", "-"])
-    def test_long_lines_are_all_answered(self, model: Path, tmp_path: Path, way: str) -> None:
-        lines = [f"{i} {LONG}" for i in range(100)]
-        file = saved(tmp_path, "txt", {"text": lines})
-        if way == "fifo":
-            with fifo(file, tmp_path / "pipe") as pipe:
-                done = halflabel("predict", model, pipe)
-        else:
-            done = halflabel("predict", model, way, stdin=file)
-        assert done.returncode == 0, done.stderr
-        assert texts_of(done.stdout) == lines
-
-    def test_process_substitution(self, model: Path, tmp_path: Path) -> None:
-        file = saved(tmp_path, "csv", {"text": tiny_texts(20)[0]})
-        ours, theirs = os.pipe()
-        with open(theirs, "wb") as pipe:
-            process = subprocess.Popen([sys.executable, "-m", "halflabel", "predict", str(model), f"/dev/fd/{ours}"],
-                                       pass_fds=[ours], stdout=subprocess.PIPE)
-            os.close(ours)
-            pipe.write(file.read_bytes())
-        out = process.communicate(timeout=60)[0]
-        assert process.returncode == 0 and texts_of(out) == tiny_texts(20)[0]
+class TestCommands:
+    """Every command reads pipes and standard input like files, in this process, since a start costs seconds."""
 
     def test_train(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
         texts, labels = tiny_texts(6)
@@ -188,11 +158,12 @@ class TestProcesses:
         dev = saved(tmp_path, "parquet", dict(zip(("text", "label"), tiny_texts(5, seed=2), strict=True)))
         arguments = ("--encoder", tiny_encoder, "--method", "bdd-s", "--json", *FAST)
         plain = cli("train", labelled, "--unlabelled", pool, "--dev", dev, "--out", tmp_path / "a", *arguments)
-        with fifo(labelled, tmp_path / "one") as one, fifo(dev, tmp_path / "three") as three:
-            piped = halflabel("train", one, "--unlabelled", "/dev/stdin", "--dev", three, "--out", tmp_path / "b",
-                              *arguments, stdin=pool)
-        said, expected = json.loads(piped.stdout), json.loads(plain.out)
-        assert (said["n_labelled"], said["n_unlabelled"]) == (18, 60) and said["dev"] == pytest.approx(expected["dev"])
+        with fifo(labelled, tmp_path / "labelled") as first, fifo(dev, tmp_path / "dev") as second:
+            piped = cli("train", first, "--unlabelled", "/dev/stdin", "--dev", second, "--out", tmp_path / "b",
+                        *arguments, stdin=pool.read_bytes())
+        result, expected = json.loads(piped.out), json.loads(plain.out)
+        assert (result["n_labelled"], result["n_unlabelled"]) == (18, 60)
+        assert result["dev"] == pytest.approx(expected["dev"])
         fingerprints = [json.loads((tmp_path / name / "run.json").read_text())["texts"] for name in "ab"]
         assert fingerprints[0] == fingerprints[1]
 
@@ -201,20 +172,20 @@ class TestProcesses:
         file = saved(tmp_path, "csv.gz", {"text": texts, "label": labels})
         plain = json.loads(cli("evaluate", model, file, "--json").out)
         assert plain["n"] == 18
-        assert json.loads(halflabel("evaluate", model, "/dev/stdin", "--json", stdin=file).stdout) == plain
+        assert json.loads(cli("evaluate", model, "/dev/stdin", "--json", stdin=file.read_bytes()).out) == plain
         with fifo(file, tmp_path / "pipe") as pipe:
-            assert json.loads(halflabel("evaluate", model, pipe, "--json").stdout) == plain
+            assert json.loads(cli("evaluate", model, pipe, "--json").out) == plain
 
     @pytest.mark.parametrize("command", [
         lambda file, out: ("split", file, "--labelled", "2/class", "--test", "0.2", "--out", out),
-        lambda file, out: ("augment", file, "--out", out.with_suffix(".jsonl"))])
-    def test_split_and_augment(self, tmp_path: Path, command: Callable[..., tuple[object, ...]]) -> None:
+        lambda file, out: ("augment", file, "--out", out.with_suffix(".jsonl"))], ids=["split", "augment"])
+    def test_split_and_augment(self, tmp_path: Path, cli: Ran, command: Callable[..., tuple[object, ...]]) -> None:
         texts, labels = tiny_texts(10)
         file = saved(tmp_path, "jsonl", {"text": texts, "label": labels})
-        assert halflabel(*command(file, tmp_path / "plain")).returncode == 0
-        assert halflabel(*command("/dev/stdin", tmp_path / "stdin"), stdin=file).returncode == 0
+        assert cli(*command(file, tmp_path / "plain")).code == 0
+        assert cli(*command("/dev/stdin", tmp_path / "stdin"), stdin=file.read_bytes()).code == 0
         with fifo(file, tmp_path / "pipe") as pipe:
-            assert halflabel(*command(pipe, tmp_path / "fifo")).returncode == 0
+            assert cli(*command(pipe, tmp_path / "fifo")).code == 0
 
         def written(name: str) -> dict[str, bytes]:
             parts = [*(tmp_path / name).glob("*.jsonl"), *tmp_path.glob(f"{name}.jsonl")]
@@ -226,40 +197,69 @@ class TestProcesses:
     def test_export_to(self, model: Path, tmp_path: Path, cli: Ran) -> None:
         file = saved(tmp_path, "txt", {"text": tiny_texts(10)[0]})
         with fifo(file, tmp_path / "pipe") as pipe:
-            assert halflabel("export-to", "csv", model, pipe, "--out", tmp_path / "a.csv").returncode == 0
-        assert halflabel("export-to", "csv", model, "-", "--out", tmp_path / "b.csv", stdin=file).returncode == 0
+            assert cli("export-to", "csv", model, pipe, "--out", tmp_path / "a.csv").code == 0
+        assert cli("export-to", "csv", model, "-", "--out", tmp_path / "b.csv", stdin=file.read_bytes()).code == 0
         assert cli("export-to", "csv", model, file, "--out", tmp_path / "c.csv").code == 0
         a, b, c = ((tmp_path / name).read_bytes() for name in ("a.csv", "b.csv", "c.csv"))
         assert a == b == c and a.count(b"\n") == 31
 
-    def test_a_named_pipe_is_answered_while_more_is_to_come(self, model: Path, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "pipe")
-        process = subprocess.Popen([sys.executable, "-m", "halflabel", "predict", str(model), str(tmp_path / "pipe")],
-                                   stdout=subprocess.PIPE, text=True)
-        assert process.stdout
-        with open(tmp_path / "pipe", "w") as pipe:
-            for text in ("bread", "goal", "loan"):
-                pipe.write(f"{text}\n")
-                pipe.flush()
-                assert json.loads(process.stdout.readline())["text"] == text
-        assert process.communicate(timeout=60)[0] == "" and process.returncode == 0
+    def test_process_substitution(self, model: Path, tmp_path: Path, cli: Ran) -> None:
+        file = saved(tmp_path, "csv", {"text": tiny_texts(20)[0]})
+        readable, writable = os.pipe()
+        with open(writable, "wb") as pipe:
+            pipe.write(file.read_bytes())  # fits into the buffer of the pipe
+        assert texts_of(cli("predict", model, f"/dev/fd/{readable}").out) == tiny_texts(20)[0]
+        os.close(readable)
 
-    def test_a_pipe_that_does_not_wait(self, model: Path) -> None:
-        ours, theirs = os.pipe()
-        os.set_blocking(ours, False)
-        process = subprocess.Popen([sys.executable, "-m", "halflabel", "predict", str(model)], stdin=ours,
-                                   stdout=subprocess.PIPE)
-        os.close(ours)
-        with open(theirs, "wb", buffering=0) as pipe:
-            for _ in range(3):
-                pipe.write(b"bread\n")
-                time.sleep(0.7)
-        assert len(texts_of(process.communicate(timeout=60)[0])) == 3
+
+class TestProcesses:
+    """Commands as a shell starts them."""
+
+    def test_a_non_blocking_pipe_is_answered_while_more_is_to_come(self, model: Path) -> None:
+        readable, writable = os.pipe()
+        os.set_blocking(readable, False)
+        process = subprocess.Popen([sys.executable, "-m", "halflabel", "predict", str(model)], stdin=readable,
+                                   stdout=subprocess.PIPE, text=True)
+        os.close(readable)
+        assert process.stdout
+        lines = [f"{i} {LONG}" for i in range(50)]
+        with open(writable, "wb", buffering=0) as pipe:
+            for text in ("bread", "goal", "loan"):
+                pipe.write(f"{text}\n".encode())
+                assert json.loads(process.stdout.readline())["text"] == text
+            thread = threading.Thread(target=lambda: [pipe.write(f"{line}\n".encode()) for line in lines])
+            thread.start()
+            assert [json.loads(process.stdout.readline())["text"] for _ in lines] == lines
+            thread.join(10)
+        assert process.communicate(timeout=60)[0] == "" and process.returncode == 0
 
     def test_a_closed_standard_input(self, model: Path) -> None:
         command = f"exec '{sys.executable}' -m halflabel predict '{model}' <&-"
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=False)
         assert done.returncode == 2 and "standard input is closed" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["pipe", "/dev/stdin", "-"])
+def test_long_lines_of_every_stream(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [f"{i} {LONG}" for i in range(30)]
+    content = "".join(f"{line}\n" for line in lines).encode()
+    with ExitStack() as stack:
+        if name == "pipe":
+            name = str(stack.enter_context(fifo(content, tmp_path / name)))
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
+        assert [text for text in texts_in(as_files([name]), None) if text is not None] == lines
+
+
+def test_lines_of_a_named_pipe_arrive_while_more_are_to_come(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with open(os.open(tmp_path / "pipe", os.O_RDWR), "wb", buffering=0) as pipe:  # does not wait for a reader
+        pipe.write(b"bread\n")
+        received = chunks(texts_in(as_files([tmp_path / "pipe"]), None))
+        assert next(received) == ["bread"]
+        for text in ("goal", "loan"):
+            pipe.write(f"{text}\n".encode())
+            assert next(received) == [text]
+    assert list(received) == []
 
 
 def test_a_stream_named_twice_is_refused(model: Path, tmp_path: Path, cli: Ran) -> None:
@@ -273,7 +273,7 @@ def test_a_stream_named_twice_is_refused(model: Path, tmp_path: Path, cli: Ran) 
                       ("split", pipe, pipe, "--labelled", "2", "--out", tmp_path / "s")):
         done = cli(*arguments, stdin="bread\n")
         assert done.code == 2 and "can be read only once" in done.err + done.out, arguments
-    with pytest.raises(BadInput, match="can be read only once"):
+    with pytest.raises(DataError, match="can be read only once"):
         open_pool([pipe, other])
 
 
@@ -320,11 +320,11 @@ def test_a_stream_that_does_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pyt
         pytest.skip("no device that is always full")
     monkeypatch.setattr(tempfile, "mkstemp", lambda **_: (os.open(full, os.O_WRONLY), str(tmp_path / "never")))
     with (fifo(b"a line\n" * 100_000, tmp_path / "pipe") as pipe,
-          pytest.raises(BadInput, match="does not fit into .*No space left on device.*TMPDIR")):
+          pytest.raises(DataError, match="does not fit into .*No space left on device.*TMPDIR")):
         read(pipe)
 
 
-def number(*sources: object) -> int:
+def count_texts(*sources: object) -> int:
     return sum(map(len, chunks(texts_in(as_files(sources), None))))
 
 
@@ -343,20 +343,20 @@ def test_as_many_texts_come_out_of_streams_as_of_files(name: str, parts: list[tu
 
         def stdin() -> int:
             patch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
-            return number("-")
+            return count_texts("-")
 
         def pipe() -> int:
             with fifo(content, Path(folder) / f"pipe-{name}") as place:
-                return number(place)
+                return count_texts(place)
 
-        found = []
-        for count in (lambda: number(file), pipe, stdin):
+        counts = []
+        for count in (lambda: count_texts(file), pipe, stdin):
             try:
-                found.append(count())
-            except BadInput:  # never in silence
-                found.append(-1)
+                counts.append(count())
+            except DataError:  # never in silence
+                counts.append(-1)
     if content.strip() and name == "data.txt":
-        assert found[0] == len(lines) - (not lines[-1])
-        assert found[1] == found[0] and found[2] in (found[0], -1)
+        assert counts[0] == len(lines) - (not lines[-1])
+        assert counts[1] == counts[0] and counts[2] in (counts[0], -1)
     else:  # an ending that says nothing leaves the format to the content, which is one
-        assert len(set(found)) == 1
+        assert len(set(counts)) == 1
