@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from halflabel.data.corpus import Corpus
-from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.encoders.inference import SMALL, encode
+from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.fitting import POOL_LIMIT
 from halflabel.training.time_budget import within_passes
 from halflabel.types import Plan

@@ -19,7 +19,6 @@ from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of, concat
 from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
-from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
 from halflabel.encoders.loading import load_encoder
 from halflabel.encoders.text_encoder import TextEncoder
