@@ -36,8 +36,8 @@ def training_text_notices(folder: Path, corpus: Corpus) -> list[Notice]:
     hashes = _hashes(corpus.texts)
     labelled = np.isin(hashes, trained["labelled"])
     unlabelled = np.isin(hashes, trained["unlabelled"]) & ~labelled
-    return [Notice(f"{count} of the {len(corpus)} texts in {corpus.source} were {role} training texts of this model, so "
-                   "its metrics may be too high; evaluate on other texts")
+    return [Notice(f"{count} of the {len(corpus)} texts in {corpus.source} were {role} training texts of this model, "
+                   "so its metrics may be too high; evaluate on other texts")
             for role, count in (("labelled", labelled.sum()), ("unlabelled", unlabelled.sum())) if count]
 
 
