@@ -1,4 +1,4 @@
-"""Files that cannot be read, and what has to be said about each."""
+"""Files that cannot be read, and words of the message about each."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever holds texts gives all of them; what each was taken to be is found again, wherever the text lies."""
+"""Inputs of the classifier: any container of texts is accepted, and pseudo-labels are traced back to the texts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from halflabel.data.corpus import Corpus
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.read import read
 from halflabel.data.sequences import concat, subset
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 from halflabel.validation import (
     align_truth,
     as_labels,
@@ -30,7 +30,7 @@ TEXTS = ["one", "two", "three"]
 
 
 class Dataset:
-    """As much of a Hugging Face dataset as is looked at."""
+    """The part of the interface of a Hugging Face dataset that is used."""
 
     column_names = ("text", "label")
 
@@ -61,7 +61,7 @@ def polars(make: Callable[[Any], Any]) -> Any:
     lambda: polars(lambda pl: pl.DataFrame({"n": [1, 2, 3], "text": TEXTS})),
     lambda: polars(lambda pl: pl.Series(TEXTS)),
 ])
-def test_whatever_holds_texts_gives_all_of_them(make: Callable[[], Any]) -> None:
+def test_any_container_of_texts_is_accepted(make: Callable[[], Any]) -> None:
     assert as_texts(make(), "the texts") == TEXTS
 
 
@@ -80,8 +80,8 @@ def test_whatever_holds_texts_gives_all_of_them(make: Callable[[], Any]) -> None
     (lambda: pandas(lambda pd: pd.Series(["one", pd.NA], dtype="string")), "text 2 is <NA>"),
     (lambda: pa.array(["one", None]), "text 2 is None"), (lambda: [["one"], ["two"]], r"text 1 is \['one'\] \(list\)"),
 ])
-def test_what_is_no_list_of_texts_is_refused(make: Callable[[], Any], said: str) -> None:
-    with pytest.raises(BadInput, match=f"^the texts: .*{said}"):
+def test_other_inputs_are_refused(make: Callable[[], Any], said: str) -> None:
+    with pytest.raises(DataError, match=f"^the texts: .*{said}"):
         as_texts(make(), "the texts")
 
 
@@ -97,16 +97,16 @@ def test_views_are_rows_of_a_frame_or_of_a_list() -> None:
     ([("a",), ("b", "c"), ("d",)], "text 2 has 2 views and text 1 has 1"),
     ([("a",)], "3 unlabelled texts and views of 1")])
 def test_views_that_are_refused(views: Any, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(DataError, match=said):
         as_pool(TEXTS, views)
 
 
-def test_labels_come_in_arrow_columns_and_in_pairs() -> None:
+def test_labels_in_arrow_columns_and_in_pairs() -> None:
     assert as_labels(pa.chunked_array([["x"], [None]]), "y") == ["x", None]
     assert align_truth(pa.array(["x", "y", "z"]), TEXTS, Corpus(TEXTS[::-1], [None] * 3)) == ["z", "y", "x"]
-    with pytest.raises(BadInput, match="truth: there are 3 unlabelled texts and 1 labels"):
+    with pytest.raises(DataError, match="truth: there are 3 unlabelled texts and 1 labels"):
         align_truth(["x"], TEXTS, Corpus(TEXTS, [None] * 3))
-    with pytest.raises(BadInput, match=r"dev: a Table was given; give a pair .*\(X, y\)"):
+    with pytest.raises(DataError, match=r"dev: a Table was given; give a pair .*\(X, y\)"):
         texts_and_labels(pa.table({"text": TEXTS}), "dev")
 
 
@@ -117,25 +117,25 @@ def test_a_pool_of_one_frame_or_of_several(tmp_path: Path) -> None:
     assert list(open_pool(str(tmp_path / "pool.txt"))[0].texts) == ["five"]
     assert list(open_pool([frame, single, tmp_path / "pool.txt"])[0].texts) == [*TEXTS, "four", "five"]
     assert list(read([single, frame]).texts) == ["four", *TEXTS]
-    with pytest.raises(BadInput, match="columns 'a', 'b'"):
+    with pytest.raises(DataError, match="columns 'a', 'b'"):
         open_pool(pa.table({"a": TEXTS, "b": TEXTS}))
 
 
-def test_labels_are_traced_through_joined_and_chosen_texts(tmp_path: Path) -> None:
+def test_labels_are_traced_through_concatenations_and_subsets(tmp_path: Path) -> None:
     (tmp_path / "pool.txt").write_text("\n".join(f"text {i}" for i in range(20)))
     stored = open_pool([tmp_path / "pool.txt"])[0].texts
     labelled = Corpus(["text 3", "known"], ["a", "b"])
     pool = concat(["new"], subset(stored, [9, 7, 5]), subset(stored, [0, 1, 2]))
     everything = concat(["known", "new"], stored, subset(stored, [7, 4, 3, 0, 9]))
-    taken, found, steps = np.array([0, 1, 3, 5]), as_objects(["x", "b", "a", "c"]), np.array([8, 4, 2, 6])
-    audit = trace_labels(everything, labelled, Corpus(pool, [None] * 7), taken, found, steps)
+    rows, labels, steps = np.array([0, 1, 3, 5]), as_objects(["x", "b", "a", "c"]), np.array([8, 4, 2, 6])
+    trace = trace_labels(everything, labelled, Corpus(pool, [None] * 7), rows, labels, steps)
     expected = {"known": ("b", 0), "text 3": ("a", 0), "new": ("x", 8), "text 9": ("b", 4), "text 5": ("a", 2),
                 "text 1": ("c", 6)}
-    assert list(zip(audit.labels, audit.steps, strict=True)) == [expected.get(text, (None, -1)) for text in everything]
-    assert len(audit.rows) == 8  # nothing is held of texts without a label
+    assert list(zip(trace.labels, trace.steps, strict=True)) == [expected.get(text, (None, -1)) for text in everything]
+    assert len(trace.rows) == 8  # texts without a label use no memory
 
 
-def test_nothing_was_taken() -> None:
-    audit = trace_labels(["a", "b"], Corpus(["a"], [("x", "y")]), Corpus(["b"], [None]), np.empty(0, np.int64),
-                   as_objects([]), np.empty(0, np.int64))
-    assert audit.labels.tolist() == [("x", "y"), None] and audit.steps.tolist() == [0, -1]
+def test_no_pseudo_labels() -> None:
+    trace = trace_labels(["a", "b"], Corpus(["a"], [("x", "y")]), Corpus(["b"], [None]), np.empty(0, np.int64),
+                         as_objects([]), np.empty(0, np.int64))
+    assert trace.labels.tolist() == [("x", "y"), None] and trace.steps.tolist() == [0, -1]

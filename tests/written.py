@@ -1,4 +1,4 @@
-"""Texts that are hard to keep, and files that hold them, written by other programs than ours."""
+"""Texts that are hard to preserve, and files of them, written by other libraries than ours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands around data: check, split, augment, export-to, cache, and predictions that stream."""
+"""Commands on data: check, split, augment, export-to, cache, and predict on streams."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory, tiny_encoder: str) -> Path:
-    """A model that is trained once for all tests that only ask it."""
-    folder = tmp_path_factory.mktemp("asked") / "model"
+    """A model, trained once for all tests that only predict."""
+    folder = tmp_path_factory.mktemp("shared") / "model"
     settings = {"epochs": 1, "epoch_steps": 5, "warmup": 300}
     TextClassifier("ce", tiny_encoder, "frozen", settings=settings).fit(*tiny_texts(8), folder=folder)
     return folder
@@ -39,14 +39,14 @@ class TestCheck:
         write_csv(tmp_path / "pool.csv", tiny_texts(6, seed=1)[0])
         arguments = ("check", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--encoder", tiny_encoder)
         done = cli(*arguments, "--strict", "--json")
-        said = json.loads(done.out)
-        counts = [said[name] for name in ("labelled", "unlabelled", "errors", "warnings")]
+        result = json.loads(done.out)
+        counts = [result[name] for name in ("labelled", "unlabelled", "errors", "warnings")]
         assert done.code == 0 and counts == [12, 18, 0, 0]
-        assert said["labels"] == {"food": 4, "money": 4, "sport": 4}
-        assert said["estimate"]["minutes"] >= 0 and said["estimate"]["gigabytes"] > 0.5
+        assert result["labels"] == {"food": 4, "money": 4, "sport": 4}
+        assert result["estimate"]["minutes"] >= 0 and result["estimate"]["gigabytes"] > 0.5
         assert "training with the plan laptop takes" in cli(*arguments).out
 
-    def test_everything_that_is_wrong_is_said(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+    def test_every_problem_is_reported(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
         texts, labels = tiny_texts(4)
         rows = [*zip(texts, labels, strict=True), (texts[0], labels[0]), (texts[1], "chess"), (" ", "food"),
                 ("\u00c3\u00a9clair bread", "food"), ("bread \ufffd", "food"), ("x\x01y", "food"), ("goal", "Sport "),
@@ -57,13 +57,13 @@ class TestCheck:
         arguments = ("check", tmp_path / "a.jsonl", "--unlabelled", tmp_path / "pool.csv", "--dev",
                      tmp_path / "dev.csv", "--encoder", tiny_encoder)
         done = cli(*arguments, "--json")
-        said = " / ".join(one["what"] for one in json.loads(done.out)["findings"])
+        result = " / ".join(finding["what"] for finding in json.loads(done.out)["findings"])
         for words in ("1 empty text in", "duplicate text", "the same text has different labels", "look like one label",
                       "single text", "U+FFFD", "Latin-1", "control characters", "'body'", "the same text is labelled",
                       "dev and the labelled", "exceed the limit"):
-            assert words in said, words
+            assert words in result, words
         assert done.code == 0 and cli(*arguments, "--strict", "--no-tokens").code == 1
-        assert all(one["action"] for one in json.loads(done.out)["findings"])
+        assert all(finding["action"] for finding in json.loads(done.out)["findings"])
 
     @pytest.mark.parametrize(("content", "words"), [
         ("text,label\na,x\nb,x\n", "1 different labels"), ("text\na\n", "0 different labels"), ("", "is empty"),
@@ -71,7 +71,7 @@ class TestCheck:
     def test_errors(self, tmp_path: Path, cli: Ran, content: str, words: str) -> None:
         (tmp_path / "a.csv").write_text(content)
         done = cli("check", tmp_path / "a.csv", "--no-tokens", "--json")
-        assert done.code == 2 and any(words in one["what"] for one in json.loads(done.out)["findings"])
+        assert done.code == 2 and any(words in finding["what"] for finding in json.loads(done.out)["findings"])
         assert cli("check", tmp_path / "a.csv", "--no-tokens").code == 2
 
     def test_unknown_labels_in_dev(self, tmp_path: Path, cli: Ran) -> None:
@@ -84,10 +84,10 @@ class TestCheck:
 class TestSplit:
     def test_parts_and_fingerprint(self, tmp_path: Path, cli: Ran) -> None:
         write_csv(tmp_path / "all.csv", *tiny_texts(30))
-        said = [json.loads(cli("split", tmp_path / "all.csv", "--labelled", "5/class", "--dev", "9", "--test", "0.2",
+        result = [json.loads(cli("split", tmp_path / "all.csv", "--labelled", "5/class", "--dev", "9", "--test", "0.2",
                                "--seed", "3", "--out", tmp_path / name, "--json", "--format", "csv").out)
                 for name in ("one", "two")]
-        assert said[0]["fingerprint"] == said[1]["fingerprint"] and said[0]["test"] == 18
+        assert result[0]["fingerprint"] == result[1]["fingerprint"] and result[0]["test"] == 18
         parts = {name: read(tmp_path / "one" / f"{name}.csv") for name in ("labelled", "unlabelled", "dev", "test")}
         assert [len(part) for part in parts.values()] == [15, 48, 9, 18]
         assert sorted(text for part in parts.values() for text in part.texts) == sorted(tiny_texts(30)[0])
@@ -98,12 +98,12 @@ class TestSplit:
         (["--labelled", "many"], "not understood"), (["--labelled", "5/class", "--dev", "x"], "--dev x"),
         (["--labelled", "99/class"], "left for labelled"), (["--labelled", "5", "--format", "xml"], "not known"),
         (["--labelled", "5/class", "--test", "1.5"], "not a fraction")])
-    def test_mistakes_leave_nothing(self, tmp_path: Path, cli: Ran, arguments: list[str], words: str) -> None:
+    def test_mistakes_leave_no_files(self, tmp_path: Path, cli: Ran, arguments: list[str], words: str) -> None:
         write_csv(tmp_path / "all.csv", *tiny_texts(8))
         done = cli("split", tmp_path / "all.csv", *arguments, "--out", tmp_path / "deep" / "parts")
         assert done.code == 2 and words in done.err and done.lines == 1 and not (tmp_path / "deep").exists()
 
-    def test_a_full_folder_is_left_alone(self, tmp_path: Path, cli: Ran) -> None:
+    def test_a_folder_that_is_not_empty_is_refused(self, tmp_path: Path, cli: Ran) -> None:
         write_csv(tmp_path / "all.csv", *tiny_texts(8))
         assert "exists already" in cli("split", tmp_path / "all.csv", "--labelled", "1/class", "--out", tmp_path).err
 
@@ -206,7 +206,7 @@ class TestPredictStreams:
         assert list(read(str(tmp_path / "out" / "part-*.csv")).texts) == texts
         assert "no shards of this model" in cli(*arguments[:-1], "jsonl", "--resume").err
 
-    def test_the_format_that_came_in(self, model: Path, tmp_path: Path, cli: Ran) -> None:
+    def test_the_format_of_the_input(self, model: Path, tmp_path: Path, cli: Ran) -> None:
         write_csv(tmp_path / "in.csv", ["bread", "goal"])
         assert cli("predict", model, tmp_path / "in.csv", "--format", "same").out.startswith("text,label,score\n")
         (tmp_path / "in.txt").write_text("bread\n")
@@ -221,7 +221,7 @@ class TestPredictStreams:
         done = cli("predict", model, "in.txt", *arguments)
         assert done.code == 2 and words in done.err and done.lines == 1
 
-    def test_output_appears_while_input_is_still_coming_and_a_closed_pipe_is_no_error(self, model: Path) -> None:
+    def test_output_appears_while_input_arrives_and_a_closed_pipe_is_no_error(self, model: Path) -> None:
         process = subprocess.Popen([sys.executable, "-m", "halflabel", "predict", str(model)], stdin=subprocess.PIPE,
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         assert process.stdin and process.stdout and process.stderr
@@ -231,26 +231,26 @@ class TestPredictStreams:
         process.stdout.close()
         process.stdin.write("goal\n" * 100)
         process.stdin.close()
-        said = process.stderr.read()
-        assert process.wait(timeout=60) == 0 and said == ""
+        result = process.stderr.read()
+        assert process.wait(timeout=60) == 0 and result == ""
         process.stderr.close()
 
 
-def test_lines_are_answered_when_no_more_come_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_passed_on_when_no_more_arrive_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
     ours, theirs = os.pipe()
     monkeypatch.setattr("halflabel.cli.predict.PATIENCE", 0.05)
     monkeypatch.setattr("halflabel.cli.predict.CHUNK", 4)
     with open(ours) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         os.write(theirs, b"\xef\xbb\xbfone\r\ntw")
-        found = chunks(texts_of(File("-"), None))
-        assert next(found) == ["one"]
+        received = chunks(texts_of(File("-"), None))
+        assert next(received) == ["one"]
         for written, expected in ((b"o\n\nthree\nf", ["two", "", "three"]), (b"\n" * 5, ["f", "", "", ""])):
             os.write(theirs, written)
-            assert next(found) == expected
+            assert next(received) == expected
         os.write(theirs, b"the end")
         os.close(theirs)
-        assert list(found) == [["", "the end"]]
+        assert list(received) == [["", "the end"]]
 
 
 def test_cache_is_counted_and_cleared(tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
@@ -261,11 +261,11 @@ def test_cache_is_counted_and_cleared(tmp_path: Path, tiny_encoder: str, cli: Ra
     assert cli(*arguments, "--out", tmp_path / "one", *FAST).code == 0
     laptop = ("--set", "epochs=1", "--set", "epoch_steps=2", "--set", "warmup=2")
     assert cli(*arguments, "--out", tmp_path / "two", *laptop).code == 0
-    found = json.loads(cli("cache", "--json").out)
-    assert all(found[name]["files"] for name in ("pools", "tokens", "vectors"))
+    received = json.loads(cli("cache", "--json").out)
+    assert all(received[name]["files"] for name in ("pools", "tokens", "vectors"))
     assert "removed" in cli("cache", "--clear").out
-    found = json.loads(cli("cache", "--json").out)
-    assert not any(found[name]["files"] for name in ("pools", "tokens", "vectors", "translations"))
+    received = json.loads(cli("cache", "--json").out)
+    assert not any(received[name]["files"] for name in ("pools", "tokens", "vectors", "translations"))
 
 
 @pytest.mark.parametrize("tool", ["label-studio", "doccano", "prodigy", "csv"])
@@ -282,12 +282,12 @@ def test_suggestions_corrected_by_a_person_train_the_next_model(tool: str, model
     assert [label for label in corpus.labels if label is not None] == truth[:12] and len(corpus) == 18
     done = cli("train", corrected, "--out", tmp_path / "next", "--encoder", tiny_encoder, "--json", *FAST)
     assert done.code == 0, done.err
-    said = json.loads(done.out)
-    assert (said["n_labelled"], said["n_unlabelled"]) == (12, 6)
+    result = json.loads(done.out)
+    assert (result["n_labelled"], result["n_unlabelled"]) == (12, 6)
 
 
 def person(tool: str, suggested: Path, corrected: Path, truth: dict[str, str]) -> None:
-    """Sets the right label of some texts, as the tool would export it, and leaves the others without an answer."""
+    """Sets the right label of some texts, as the tool would export it, and leaves the others unannotated."""
     if tool == "csv":
         rows = read(suggested)
         write_csv(corrected, rows.texts, [truth.get(text, "") for text in rows.texts])

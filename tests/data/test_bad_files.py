@@ -1,4 +1,4 @@
-"""Each bad file gives one sentence that names the file, the place and the remedy."""
+"""Each bad file is reported in one sentence that names the file, the position and the remedy."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from bad_cases import CASES
 from cli_runner import runner
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 
 
-@pytest.mark.parametrize(("name", "content", "said"), CASES, ids=[case[0] for case in CASES])
-def test_a_bad_file_is_named_with_place_and_remedy(
-    tmp_path: Path, name: str, content: bytes, said: list[str]
+@pytest.mark.parametrize(("name", "content", "words"), CASES, ids=[case[0] for case in CASES])
+def test_a_bad_file_is_reported_with_position_and_remedy(
+    tmp_path: Path, name: str, content: bytes, words: list[str]
 ) -> None:
     path = tmp_path / name
     path.write_bytes(content)
-    with pytest.raises(BadInput) as caught:
+    with pytest.raises(DataError) as caught:
         read(path)
     sentence = str(caught.value)
     assert sentence.startswith(str(path))
-    assert [part for part in said if part not in sentence] == [], sentence
+    assert [word for word in words if word not in sentence] == [], sentence
     assert "\n" not in sentence
 
 
 def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"gone.csv does not exist; check the path"):
+    with pytest.raises(DataError, match=r"gone.csv does not exist; check the path"):
         read(tmp_path / "gone.csv")
-    with pytest.raises(BadInput, match="is a folder; give one file inside it"):
+    with pytest.raises(DataError, match="is a folder; give one file inside it"):
         read(tmp_path)
 
 
@@ -53,23 +53,23 @@ def test_a_file_that_cannot_be_read(
         raise error
 
     monkeypatch.setattr(File, "_decompressed", refuse)
-    with pytest.raises(BadInput, match=rf"secret.csv .*{said}"):
+    with pytest.raises(DataError, match=rf"secret.csv .*{said}"):
         read(tmp_path / "secret.csv")
 
 
 @pytest.mark.parametrize("flag", ["text", "label"])
-def test_a_flag_for_a_column_that_is_not_there(tmp_path: Path, flag: str) -> None:
+def test_a_named_column_that_does_not_exist(tmp_path: Path, flag: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label\na,b\n")
     said = rf"a.csv has no column 'mood'; its columns are 'text', 'label'.*--{flag}-column"
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(DataError, match=said):
         read(path, **{flag: "mood"})
 
 
-def test_a_flag_for_a_txt_file(tmp_path: Path) -> None:
+def test_a_named_column_of_a_txt_file(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("a\n")
-    with pytest.raises(BadInput, match="no column 'label'"):
+    with pytest.raises(DataError, match="no column 'label'"):
         read(path, label="label")
 
 
@@ -79,7 +79,7 @@ def test_a_truncated_parquet_file(tmp_path: Path, keep: float) -> None:
     pq.write_table(pa.table({"text": [f"text {i}" for i in range(500)]}), path)
     data = path.read_bytes()
     path.write_bytes(data[: int(len(data) * keep)])
-    with pytest.raises(BadInput, match=r"a\.parquet is not a complete Parquet file"):
+    with pytest.raises(DataError, match=r"a\.parquet is not a complete Parquet file"):
         read(path)
 
 
@@ -89,7 +89,7 @@ def test_a_parquet_file_with_a_damaged_middle(tmp_path: Path) -> None:
     data = bytearray(path.read_bytes())
     data[4:1000] = b"\xff" * 996
     path.write_bytes(bytes(data))
-    with pytest.raises(BadInput, match=r"a\.parquet, column 'text': damaged"):
+    with pytest.raises(DataError, match=r"a\.parquet, column 'text': damaged"):
         read(path)
 
 
@@ -101,10 +101,10 @@ def test_a_parquet_file_with_a_damaged_middle(tmp_path: Path) -> None:
         (pa.array([1, 2], pa.timestamp("s")), "row 1, column 'label': the label is a datetime"),
     ],
 )
-def test_parquet_labels_that_are_refused_by_row(tmp_path: Path, column: pa.Array, said: str) -> None:
+def test_parquet_labels_are_refused_by_row(tmp_path: Path, column: pa.Array, said: str) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a", "b"], "label": column}), path)
-    with pytest.raises(BadInput, match=said):
+    with pytest.raises(DataError, match=said):
         read(path)
 
 
@@ -114,62 +114,34 @@ def test_a_damaged_gzip(tmp_path: Path, place: int) -> None:
     data = bytearray(gzip.compress(" ".join(map(str, range(5000))).encode()))
     data[place : place + 10] = bytes(255 - byte for byte in data[place : place + 10])
     path.write_bytes(bytes(data))
-    with pytest.raises(BadInput, match=r"a\.txt\.gz is not a complete gzip file \(.*\); copy or compress it again"):
+    with pytest.raises(DataError, match=r"a\.txt\.gz is not a complete gzip file \(.*\); copy or compress it again"):
         read(path)
 
 
 @pytest.mark.parametrize("codec", ["gzip", "zstd"])
-def test_packed_files_one_after_the_other_are_one_file(tmp_path: Path, codec: str) -> None:
+def test_concatenated_compressed_files_are_one_file(tmp_path: Path, codec: str) -> None:
     parts = [pa.compress(f"{name}\n".encode(), codec=codec, asbytes=True) for name in "abc"]
-    (tmp_path / "a.txt.packed").write_bytes(b"".join(parts))
-    assert read(tmp_path / "a.txt.packed").texts == ["a", "b", "c"]
+    (tmp_path / "a.txt.compressed").write_bytes(b"".join(parts))
+    assert read(tmp_path / "a.txt.compressed").texts == ["a", "b", "c"]
 
 
-def test_standard_input_is_named_in_words(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_standard_input_is_named_in_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(b'{"text": "a"}\n{oops')))
-    with pytest.raises(BadInput, match=r"^standard input, line 2: not valid JSON"):
+    with pytest.raises(DataError, match=r"^standard input, line 2: not valid JSON"):
         read("-")
 
 
 PIECES = [
-    b"text",
-    b"label",
-    b"labels",
-    b'"',
-    b"\n",
-    b",",
-    b";",
-    b"\t",
-    b"-1",
-    b"NaN",
-    b"[",
-    b"]",
-    b"{",
-    b"}",
-    b":",
-    b"1e999",
-]
-PIECES += [
-    b"\x00",
-    b"\xff",
-    b"0.5",
-    b'["a"]',
-    b"null",
-    b'{"text": "a", "label": 1}\n',
-    b"text,label\na,b\n",
-    b"PAR1",
+    b"text", b"label", b"labels", b'"', b"\n", b",", b";", b"\t", b"-1", b"NaN", b"[", b"]", b"{", b"}", b":", b"1e999",
+    b"\x00", b"\xff", b"0.5", b'["a"]', b"null", b'{"text": "a", "label": 1}\n', b"text,label\na,b\n", b"PAR1",
 ]
 SUFFIXES = st.sampled_from([".csv", ".tsv", ".json", ".jsonl", ".parquet", ".txt", ""])
 
 
-@settings(
-    max_examples=300,
-    deadline=None,
-    database=None,
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
+@settings(max_examples=300, deadline=None, database=None,
+          suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(suffix=SUFFIXES, content=st.lists(st.sampled_from(PIECES), max_size=12).map(b"".join))
-def test_whatever_is_in_a_file_it_is_read_or_refused_in_one_sentence(
+def test_any_content_is_read_or_refused_in_one_sentence(
     tmp_path: Path, suffix: str, content: bytes
 ) -> None:
     path = tmp_path / f"any{suffix}"
@@ -177,19 +149,19 @@ def test_whatever_is_in_a_file_it_is_read_or_refused_in_one_sentence(
     sentence = f"{path} was read"
     try:
         read(path)
-    except BadInput as error:
+    except DataError as error:
         sentence = str(error)
     assert sentence.startswith(str(path))
     assert "\n" not in sentence
 
 
-LABEL_TROUBLE = ("two_labels", "label_and_labels", "minus", "floats", "dict", "mixed", "null_in_list", "nested_list",
+BAD_LABELS = ("two_labels", "label_and_labels", "minus", "floats", "dict", "mixed", "null_in_list", "nested_list",
                  "half_pair", "two_marks", "float_column", "twice")
 
 
-@pytest.mark.parametrize(("name", "content", "said"), CASES, ids=[case[0] for case in CASES])
-def test_a_bad_file_ends_the_command_with_2_and_leaves_nothing(
-    tmp_path: Path, name: str, content: bytes, said: list[str], capsys: pytest.CaptureFixture[str],
+@pytest.mark.parametrize(("name", "content", "words"), CASES, ids=[case[0] for case in CASES])
+def test_a_bad_file_ends_the_command_with_2_and_leaves_no_files(
+    tmp_path: Path, name: str, content: bytes, words: list[str], capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     cli = runner(capsys, monkeypatch)
@@ -199,17 +171,17 @@ def test_a_bad_file_ends_the_command_with_2_and_leaves_nothing(
     out = tmp_path / "deep" / "run"
     runs = [("train", path, "--out", out), ("split", path, "--labelled", "1", "--out", out),
             ("augment", path, "--out", tmp_path / "views.csv")]
-    if not name.startswith(LABEL_TROUBLE):  # nobody looks at the labels of a pool
+    if not name.startswith(BAD_LABELS):  # labels of a pool are ignored
         runs.append(("train", good, "--unlabelled", path, "--out", out))
     for arguments in runs:
         done = cli(*arguments)
         assert (done.code, done.lines, done.out) == (2, 1, ""), done
-        assert path.name in done.err and (arguments[1] == good or all(part in done.err for part in said)), done.err
+        assert path.name in done.err and (arguments[1] == good or all(word in done.err for word in words)), done.err
     left = {entry.name for entry in tmp_path.rglob("*") if entry.is_file()}
     assert left == {name, "good.csv"}
 
 
-def test_a_folder_and_a_file_that_may_not_be_read_end_the_command_with_2(
+def test_a_folder_without_files_ends_the_command_with_2(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cli = runner(capsys, monkeypatch)

@@ -1,11 +1,11 @@
-"""Cells of an untyped (csv) column and of a typed one."""
+"""Cells of untyped (csv) and of typed columns."""
 
 from __future__ import annotations
 
 import pytest
 
 from halflabel.data.readers.cells import label_cells, text_cells
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 
 
 def untyped(cells: list[str], column: str = "label") -> list:
@@ -30,9 +30,9 @@ def untyped(cells: list[str], column: str = "label") -> list:
     ],
 )
 def test_strings_of_a_csv_column(cells: list[str], labels: list) -> None:
-    found = untyped(cells)
-    assert found == labels
-    assert [type(label) for label in found] == [type(label) for label in labels]
+    parsed = untyped(cells)
+    assert parsed == labels
+    assert [type(label) for label in parsed] == [type(label) for label in labels]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_strings_of_a_csv_column(cells: list[str], labels: list) -> None:
     ],
 )
 @pytest.mark.parametrize("column", ["labels", "Tags"])
-def test_cells_are_parted_in_columns_named_labels_or_tags(
+def test_cells_are_split_in_columns_named_labels_or_tags(
     cells: list[str], labels: list, column: str
 ) -> None:
     assert untyped(cells, column) == labels
@@ -56,11 +56,11 @@ def test_a_duplicate_inside_a_list_counts_once() -> None:
 
 
 def test_the_row_and_the_column_are_named() -> None:
-    with pytest.raises(BadInput, match=r"^t.csv, line 4, column 'labels': .*mixes lists and single labels"):
+    with pytest.raises(DataError, match=r"^t.csv, line 4, column 'labels': .*mixes lists and single labels"):
         untyped(["['a']", "", "b"], "labels")
 
 
-def test_texts_that_are_all_strings_come_back_as_they_are() -> None:
+def test_texts_that_are_all_strings_are_unchanged() -> None:
     values = ["a", "", "é"]
     assert text_cells(values, column="text", where=str) is values
 

@@ -1,4 +1,4 @@
-"""Folds hold out labelled rows alone; parts of texts with several labels have their share of each label."""
+"""Folds hold out only labelled rows; with several labels, each fold has its share of each label."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from halflabel import LabelledFolds, TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.data.sample import sample
 from halflabel.data.splitting import iterative_stratification, split_corpus
-from halflabel.errors import BadInput
+from halflabel.errors import DataError, SettingError
 
 
-def test_rows_without_a_label_are_in_every_train_part_and_in_no_score() -> None:
+def test_unlabelled_rows_are_always_in_train() -> None:
     labels = ["a", "b", None, float("nan"), "a", "b", -1, "a", "b", ""]
     bare, held = {2, 3, 6, 9}, []
     for train, test in LabelledFolds(3).split([""] * 10, labels):
@@ -34,10 +34,10 @@ def test_the_seed_decides() -> None:
     assert first == again != other
 
 
-def test_what_cannot_be_held_out_is_said() -> None:
-    with pytest.raises(BadInput, match="n_splits=1"):
+def test_impossible_folds_are_refused() -> None:
+    with pytest.raises(SettingError, match="n_splits=1"):
         LabelledFolds(1)
-    with pytest.raises(BadInput, match="2 labelled texts cannot be held out in 5 folds"):
+    with pytest.raises(DataError, match="2 labelled texts cannot be held out in 5 folds"):
         list(LabelledFolds(5).split(["x"] * 4, ["a", "b", None, None]))
 
 
@@ -76,7 +76,7 @@ def test_each_part_has_its_share_of_each_label() -> None:
 
 @settings(max_examples=60, deadline=None, database=None)
 @given(st.lists(st.lists(st.sampled_from("abcd"), unique=True).map(tuple), max_size=40), st.data())
-def test_parts_are_exact_and_hold_every_row_once(labels: list[tuple[str, ...]], data: st.DataObject) -> None:
+def test_parts_are_exact_and_contain_every_row_once(labels: list[tuple[str, ...]], data: st.DataObject) -> None:
     cuts = sorted(data.draw(st.lists(st.integers(0, len(labels)), min_size=2, max_size=2)))
     sizes = [cuts[0], cuts[1] - cuts[0], len(labels) - cuts[1]]
     parts = iterative_stratification(labels, sizes, range(len(labels)))

@@ -1,4 +1,4 @@
-"""A label stays what it is, in its type and in its column."""
+"""Labels keep their type and their column."""
 
 from __future__ import annotations
 
@@ -11,30 +11,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from halflabel.data.labels import Classes, is_unlabelled, parse_label
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 
 
 class NAType:
-    """Looks like pandas.NA to those who do not import pandas."""
+    """Has the type name of pandas.NA."""
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        None,
-        float("nan"),
-        np.nan,
-        np.float32("nan"),
-        -1,
-        -1.0,
-        np.int64(-1),
-        np.float64(-1),
-        "",
-        " ",
-        NAType(),
-    ],
-)
-def test_marks_for_not_labelled(value: object) -> None:
+@pytest.mark.parametrize("value", [None, float("nan"), np.nan, np.float32("nan"), -1, -1.0, np.int64(-1),
+                                   np.float64(-1), "", " ", NAType()])
+def test_values_that_mean_not_labelled(value: object) -> None:
     assert is_unlabelled(value) is True
     assert parse_label(value) is None
 
@@ -42,13 +28,13 @@ def test_marks_for_not_labelled(value: object) -> None:
 @pytest.mark.parametrize(
     "value", [0, 1, True, False, "a", "nan", "None", np.str_("a"), np.int8(3), np.bool_(True), []]
 )
-def test_labels_are_not_marks(value: object) -> None:
+def test_labels_are_not_unlabelled(value: object) -> None:
     assert is_unlabelled(value) is False
 
 
 @pytest.mark.parametrize("value", ["-1", " -1", np.array(["a", -1])[1], np.array(["a", np.nan])[1]])
-def test_marks_that_became_text_are_refused(value: str) -> None:
-    with pytest.raises(BadInput, match="is text"):
+def test_missing_labels_that_became_text_are_refused(value: str) -> None:
+    with pytest.raises(DataError, match="is text"):
         is_unlabelled(value)
 
 
@@ -60,9 +46,9 @@ def test_marks_that_became_text_are_refused(value: str) -> None:
     ],
 )  # fmt: skip
 def test_values_become_plain_labels(value: object, label: object) -> None:
-    found = parse_label(value)
-    assert found == label
-    assert type(found) is type(label)
+    parsed = parse_label(value)
+    assert parsed == label
+    assert type(parsed) is type(label)
 
 
 @pytest.mark.parametrize(("value", "label"), [
@@ -74,8 +60,8 @@ def test_whitespace_around_a_label_is_removed(value: object, label: object) -> N
 @pytest.mark.parametrize(
     "value", [0.5, float("inf"), {"a": 1}, b"a", [["a"]], [None], [-1], ["-1"], object()]
 )
-def test_values_that_are_no_labels(value: object) -> None:
-    with pytest.raises(BadInput):
+def test_other_values_are_refused(value: object) -> None:
+    with pytest.raises(DataError):
         parse_label(value)
 
 
@@ -93,7 +79,7 @@ def test_names_are_sorted(labels: list, names: tuple) -> None:
 
 
 @pytest.mark.parametrize(
-    ("labels", "said"),
+    ("labels", "words"),
     [
         (["spam", "spam", None], "only one label, 'spam'; label texts of at least two"),
         ([None], "no label at all"),
@@ -104,8 +90,8 @@ def test_names_are_sorted(labels: list, names: tuple) -> None:
         (["a", ("b",)], "mixes lists"),
     ],
 )
-def test_labels_that_make_no_classes(labels: list, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
+def test_labels_that_make_no_classes(labels: list, words: str) -> None:
+    with pytest.raises(DataError, match=words):
         Classes.of(labels)
 
 
@@ -126,20 +112,20 @@ def test_a_text_without_label_has_no_targets() -> None:
 
 
 def test_an_unknown_label_is_named_with_its_row_and_the_known_ones() -> None:
-    with pytest.raises(BadInput, match=r"^dev.csv, text 2: the label 'z' is unknown; the known labels are 'a', 'b'$"):
+    with pytest.raises(DataError, match=r"^dev.csv, text 2: the label 'z' is unknown; the known labels are 'a', 'b'$"):
         Classes(("a", "b")).matrix(["a", "z"], source="dev.csv")
-    with pytest.raises(BadInput, match=r"0, 1, 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.$"):
+    with pytest.raises(DataError, match=r"0, 1, 2, 3, 4, 5, 6, 7, 8, 9, \.\.\.$"):
         Classes(tuple(range(20))).index(77)
 
 
 @pytest.mark.parametrize(("names", "label"), [(("1", "2"), 1), ((0, 1), "1"), ((0, 1), True)])
-def test_kinds_are_never_confused(names: tuple, label: object) -> None:
-    with pytest.raises(BadInput, match="is unknown"):
+def test_types_are_never_confused(names: tuple, label: object) -> None:
+    with pytest.raises(DataError, match="is unknown"):
         Classes(names).index(label)
 
 
-def test_the_same_word_of_another_kind_gets_a_hint() -> None:
-    with pytest.raises(BadInput, match="it is a whole number, the known '1' is text"):
+def test_the_same_name_of_another_type_gets_a_hint() -> None:
+    with pytest.raises(DataError, match="it is a whole number, the known '1' is text"):
         Classes(("1", "2")).index(1)
 
 
@@ -161,12 +147,12 @@ def test_any_order_gives_the_same_classes_through_json(names: list, seed: int) -
     assert classes.names_of(classes.matrix(shuffled).argmax(1)) == shuffled
 
 
-def test_classes_are_widened_by_labels_that_they_lack() -> None:
+def test_classes_are_extended_by_new_labels() -> None:
     classes = Classes(("a", "b"))
     assert classes.extended([("b", "z"), None, ("y",), ()]).names == ("a", "b", "y", "z")
     assert classes.extended([(), ()]).names == classes.extended(["a"]).names == ("a", "b")
     assert Classes((1, 2)).extended([2, 3]).names == (1, 2, 3)
-    with pytest.raises(BadInput, match="t.csv, text 2: the label 'y' is unknown"):
+    with pytest.raises(DataError, match="t.csv, text 2: the label 'y' is unknown"):
         classes.extended([None, "y", "z"], source="t.csv")
-    with pytest.raises(BadInput, match=r"text 2: the label '1' is unknown \(it is text, the known 1 is a whole number"):
+    with pytest.raises(DataError, match=r"text 2: the label '1' is unknown \(it is text, the known 1 is a whole"):
         Classes((1, 2)).extended([2, "1"])

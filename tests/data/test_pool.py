@@ -1,4 +1,4 @@
-"""A pool on disk holds what the files hold, once, and is looked at without being taken into memory."""
+"""A pool on disk contains the distinct texts of its files and is accessed without loading it into memory."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ from halflabel.data.pool import RowHashes, open_pool
 from halflabel.data.readers import files
 from halflabel.data.readers.read import read
 from halflabel.data.sequences import Concat, Subset, Zipped, columns_of, concat, map_parts, prefetch, subset
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 from written import SETTINGS, TEXTS, write
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
 @SETTINGS
 @given(texts=TEXTS)
-def test_a_pool_is_what_reading_and_cleaning_give(suffix: str, texts: list[str]) -> None:
+def test_a_pool_equals_reading_and_cleaning(suffix: str, texts: list[str]) -> None:
     import tempfile
 
     with tempfile.TemporaryDirectory() as folder:
         path = write(folder, suffix, {"text": texts, "id": list(range(len(texts)))})
         pool, notices = open_pool([path], folder=Path(folder) / "pools")
-        expected, said = clean(read(path), role="unlabelled")
+        expected, expected_notices = clean(read(path), role="unlabelled")
         assert list(pool.texts) == [pool.texts[i] for i in range(len(pool))] == list(expected.texts)
-        assert notices == said
+        assert notices == expected_notices
 
 
 @pytest.mark.parametrize("block", [64, 1 << 22])
 @pytest.mark.parametrize("name", ["a.jsonl", "a.txt", "a.csv", "a.parquet", "a.arrow", "a.jsonl.gz", "a.csv.zst"])
-def test_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, name: str) -> None:
+def test_files_are_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int, name: str) -> None:
     monkeypatch.setattr(files, "BLOCK", block)
     monkeypatch.setattr("halflabel.data.readers.files.line_blocks.__defaults__", (block,))
     texts = [f"text number {i} é" for i in range(200)]
@@ -55,13 +55,13 @@ def test_files_are_read_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, pa.schema([("text", pa.string())])) as out:
             out.write_table(pa.table({"text": texts}), max_chunksize=7)
     else:
-        packing = {"gz": "gzip", "zst": "zstd"}.get(name.rsplit(".")[-1])
-        with pa.output_stream(str(path), compression=packing) as sink:
+        compression = {"gz": "gzip", "zst": "zstd"}.get(name.rsplit(".")[-1])
+        with pa.output_stream(str(path), compression=compression) as sink:
             sink.write(data[name.split(".")[1]].encode())
     assert list(open_pool([path])[0].texts) == texts == list(read(path).texts)
 
 
-def test_what_arrow_cannot_read_python_does(tmp_path: Path) -> None:
+def test_python_parses_what_arrow_cannot(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     lines = ['{"text": 5}', "", '{"text": "ab\\ud83d"}', '{"text": "2020-01-01", "x": NaN}', '{"x": 1}',
              '{"text": "\\u2003"}']
@@ -71,15 +71,15 @@ def test_what_arrow_cannot_read_python_does(tmp_path: Path) -> None:
     assert notices == [f"2 empty texts in {path} were left out"]
 
 
-def test_a_bad_line_late_in_a_file_is_named_and_nothing_is_left(tmp_path: Path) -> None:
+def test_a_bad_line_late_in_a_file_is_named_and_no_file_remains(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "fine"}\n' * 5000 + '{"text": "torn\n')
-    with pytest.raises(BadInput, match=r"a\.jsonl, line 5001: not valid JSON"):
+    with pytest.raises(DataError, match=r"a\.jsonl, line 5001: not valid JSON"):
         open_pool([path], folder=tmp_path / "pools")
     assert list((tmp_path / "pools").iterdir()) == []
 
 
-def test_the_same_content_is_read_once_and_other_content_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_content_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.txt").write_text("one\ntwo\n")
     (tmp_path / "b.txt").write_text("one\ntwo\n")
     first = open_pool([tmp_path / "a.txt"])[0]
@@ -91,18 +91,18 @@ def test_the_same_content_is_read_once_and_other_content_anew(tmp_path: Path, mo
         open_pool([tmp_path / "b.txt"])
 
 
-def test_processes_that_build_one_pool_at_once(tmp_path: Path) -> None:
+def test_processes_that_build_the_same_pool_at_once(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     path.write_text("\n".join(f"text {i % 2500}" for i in range(50_000)))
     code = ("import sys; from pathlib import Path; from halflabel.data.pool import open_pool; "
             "print(len(open_pool([sys.argv[1]], folder=Path(sys.argv[2]))[0]))")
     command = [sys.executable, "-c", code, str(path), str(tmp_path / "pools")]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
-    assert [process.communicate()[0].strip() for process in running] == ["2500"] * 3
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    assert [process.communicate()[0].strip() for process in running] == ["2500"] * 2
     assert len(list((tmp_path / "pools").iterdir())) == 1
 
 
-def test_views_come_along_and_an_empty_one_is_the_text(tmp_path: Path) -> None:
+def test_views_are_read_and_an_empty_view_is_the_text(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "aug_0": "b", "aug_1": null}\n{"text": " "}\n{"text": "c", "aug_0": " "}\n')
     pool = open_pool([path])[0]
@@ -113,71 +113,71 @@ def test_views_come_along_and_an_empty_one_is_the_text(tmp_path: Path) -> None:
 def test_globs_corpora_and_several_files_make_one_pool(tmp_path: Path) -> None:
     for i in range(3):
         (tmp_path / f"part-{i}.txt").write_text(f"text {i}\nshared\n")
-    pool, notices = open_pool([Corpus(["mine", "text 1"], [None] * 2, source="mine"), str(tmp_path / "part-*.txt")])
-    assert list(pool.texts) == ["mine", "text 1", "text 0", "shared", "text 2"]
-    assert notices[0].startswith("3 duplicate texts in mine, ")
-    with pytest.raises(BadInput, match="no file matches"):
+    pool, notices = open_pool([Corpus(["own", "text 1"], [None] * 2, source="memory"), str(tmp_path / "part-*.txt")])
+    assert list(pool.texts) == ["own", "text 1", "text 0", "shared", "text 2"]
+    assert notices[0].startswith("3 duplicate texts in memory, ")
+    with pytest.raises(DataError, match="no file matches"):
         open_pool([str(tmp_path / "other-*.txt")])
 
 
 @pytest.fixture
 def texts(tmp_path: Path) -> TextColumn:
     (tmp_path / "pool.txt").write_text("\n".join(f"text {i}" for i in range(100)))
-    found = open_pool([tmp_path / "pool.txt"])[0].texts
-    assert isinstance(found, TextColumn)
-    return found
+    column = open_pool([tmp_path / "pool.txt"])[0].texts
+    assert isinstance(column, TextColumn)
+    return column
 
 
-def test_rows_slices_and_what_is_not_there(texts: TextColumn) -> None:
+def test_rows_slices_and_an_index_out_of_range(texts: TextColumn) -> None:
     assert (texts[3], texts[-1], texts[np.int64(5)]) == ("text 3", "text 99", "text 5")
     assert texts[98:] == ["text 98", "text 99"]
     with pytest.raises(IndexError):
         texts[100]
 
 
-def test_rows_without_a_way_to_read_at_a_place(texts: TextColumn, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_on_systems_without_pread(texts: TextColumn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "pread")
     assert [texts[i] for i in (99, 0, 42)] == ["text 99", "text 0", "text 42"]
 
 
-def test_a_store_that_was_cleared_in_use_says_so(texts: TextColumn) -> None:
+def test_a_pool_that_was_removed_while_in_use(texts: TextColumn) -> None:
     texts.files[0].unlink()
-    with pytest.raises(BadInput, match="run the command again"):
+    with pytest.raises(DataError, match="run the command again"):
         texts[3]
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="only Linux says how much is resident")
-def test_looking_at_rows_leaves_nothing_resident(tmp_path: Path) -> None:
+@pytest.mark.skipif(not Path("/proc/self/status").is_file(), reason="resident memory is known only on Linux")
+def test_reading_rows_leaves_no_pages_resident(tmp_path: Path) -> None:
     (tmp_path / "pool.txt").write_text("\n".join(f"{i} {'word ' * 200}" for i in range(20_000)))
-    found = open_pool([tmp_path / "pool.txt"])[0].texts
+    texts = open_pool([tmp_path / "pool.txt"])[0].texts
 
     def resident() -> int:
         lines = Path("/proc/self/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("RssFile"))
 
-    found[0]
+    texts[0]
     before = resident()
     for i in np.random.default_rng(0).integers(0, 20_000, 4_000).tolist():
-        assert found[i].startswith(f"{i} word")
-    assert len(found.matching(["nowhere"])) == 0 and sum(1 for _ in found) == 20_000
+        assert texts[i].startswith(f"{i} word")
+    assert len(texts.matching(["nowhere"])) == 0 and sum(1 for _ in texts) == 20_000
     assert resident() - before < 2_000  # of 20,000 kB
 
 
-def test_a_store_that_is_open_holds_nothing_of_each_text(tmp_path: Path) -> None:
+def test_an_open_pool_uses_no_memory_per_text(tmp_path: Path) -> None:
     import tracemalloc
 
     (tmp_path / "pool.txt").write_text("\n".join(map(str, range(100_000))))
     file = open_pool([tmp_path / "pool.txt"])[0].texts.files[0]  # type: ignore[attr-defined]
     tracemalloc.start()
-    found = TextColumn(file, "again")
-    held = tracemalloc.get_traced_memory()[1]
+    column = TextColumn(file, "again")
+    peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert found[99_999] == "99999" and held < 50_000
+    assert column[99_999] == "99999" and peak < 50_000
 
 
-def test_sequences_stay_where_they_lie(texts: TextColumn) -> None:
-    some = subset(texts, [5, 7, 9])
-    assert isinstance(some, Subset) and list(subset(some, [2, 0])) == ["text 9", "text 5"]
+def test_subsets_and_concatenations_are_lazy(texts: TextColumn) -> None:
+    selected = subset(texts, [5, 7, 9])
+    assert isinstance(selected, Subset) and list(subset(selected, [2, 0])) == ["text 9", "text 5"]
     both = concat(["a", "b"], texts)
     assert isinstance(both, Concat) and (both[1], both[2], len(both)) == ("b", "text 0", 102)
     assert list(subset(both, [0, 2, 101])) == ["a", "text 0", "text 99"]
@@ -188,36 +188,36 @@ def test_sequences_stay_where_they_lie(texts: TextColumn) -> None:
     assert list(Zipped([["a", "b"], ["c", "d"]])) == [("a", "c"), ("b", "d")]
 
 
-def test_rows_holding_texts(texts: TextColumn) -> None:
+def test_matching_rows(texts: TextColumn) -> None:
     wanted = {"text 5", "b", "nowhere"}
     assert matching_rows(texts, wanted).tolist() == [5]
     assert matching_rows(concat(["a", "b"], texts), wanted).tolist() == [1, 7]
     assert matching_rows(subset(texts, [9, 5]), wanted).tolist() == [1]
 
 
-def test_stored_and_other_texts_are_cleaned_together(texts: TextColumn) -> None:
+def test_texts_on_disk_and_in_memory_are_cleaned_together(texts: TextColumn) -> None:
     pool = Corpus(["text 3", " ", "new", "new"], [None] * 4) + Corpus(texts, [None] * 100)
     kept, _ = clean(pool, role="unlabelled")
     assert list(kept.texts) == ["text 3", "new", *(f"text {i}" for i in range(100) if i != 3)]
     assert len(drop_labelled(kept, Corpus(["text 7", "new"], ["a", "b"]))) == 99
 
 
-def test_reading_ahead_gives_everything_and_errors_too() -> None:
+def test_prefetch_passes_on_items_and_errors() -> None:
     def numbers() -> object:
         yield from range(10)
-        raise BadInput("enough")
+        raise DataError("enough")
 
-    found: list[int] = []
-    with pytest.raises(BadInput, match="enough"):
-        found.extend(prefetch(numbers()))
-    assert found == list(range(10))
+    items: list[int] = []
+    with pytest.raises(DataError, match="enough"):
+        items.extend(prefetch(numbers()))
+    assert items == list(range(10))
     assert next(prefetch(iter(range(10**6)))) == 0
 
 
-def test_a_damaged_store_is_named_with_its_remedy(texts: TextColumn) -> None:
+def test_a_damaged_pool_is_reported_with_its_remedy(texts: TextColumn) -> None:
     file = texts.files[0]
     file.write_bytes(file.read_bytes()[:-20])
-    with pytest.raises(BadInput, match="halflabel cache --clear"):
+    with pytest.raises(DataError, match="halflabel cache --clear"):
         TextColumn(file, "again")
 
 

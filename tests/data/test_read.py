@@ -1,4 +1,4 @@
-"""Good files are read as they were meant."""
+"""Reading files: formats, columns, labels and cleaning."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from hypothesis import strategies as st
 from halflabel.data.cleaning import clean
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.read import read
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 from written import NAMES, SETTINGS, TEXTS, write
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
 @SETTINGS
 @given(texts=TEXTS, data=st.data())
-def test_what_is_written_is_read_back_equal(suffix: str, texts: list[str], data: st.DataObject) -> None:
+def test_written_files_are_read_back_unchanged(suffix: str, texts: list[str], data: st.DataObject) -> None:
     labels = data.draw(st.lists(NAMES, min_size=len(texts), max_size=len(texts)))
     with tempfile.TemporaryDirectory() as folder:
         corpus = read(write(folder, suffix, {"text": texts, "label": labels}))
@@ -35,7 +35,7 @@ def test_what_is_written_is_read_back_equal(suffix: str, texts: list[str], data:
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 @SETTINGS
 @given(texts=TEXTS)
-def test_a_single_column_of_texts_is_read_back_equal(suffix: str, texts: list[str]) -> None:
+def test_a_single_column_of_texts_is_read_back_unchanged(suffix: str, texts: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         assert read(write(folder, suffix, {"text": texts})).texts == texts
 
@@ -50,7 +50,7 @@ SETS = st.one_of(st.none(), st.lists(NAMES, unique=True, max_size=3).map(tuple))
 @pytest.mark.parametrize("suffix", [".jsonl", ".json", ".parquet"])
 @SETTINGS
 @given(data=st.data())
-def test_typed_labels_keep_their_kind(suffix: str, kind: st.SearchStrategy, data: st.DataObject) -> None:
+def test_typed_labels_keep_their_type(suffix: str, kind: st.SearchStrategy, data: st.DataObject) -> None:
     labels = data.draw(st.lists(kind, min_size=1, max_size=6))
     with tempfile.TemporaryDirectory() as folder:
         corpus = read(write(folder, suffix, {"text": ["a"] * len(labels), "label": labels}))
@@ -66,7 +66,7 @@ def test_quoted_newlines_and_a_byte_order_mark(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("delimiter", [",", ";", "\t", "|"])
-def test_the_delimiter_is_found_by_the_header(tmp_path: Path, delimiter: str) -> None:
+def test_the_delimiter_is_detected_by_the_header(tmp_path: Path, delimiter: str) -> None:
     path = tmp_path / "a.csv"
     path.write_text(delimiter.join(["label", "text"]) + "\n" + delimiter.join(["x", "well"]))
     assert read(path) == Corpus(["well"], ["x"], [], str(path))
@@ -87,7 +87,7 @@ def test_a_cell_of_three_megabytes(tmp_path: Path) -> None:
         ("just a line\nand, another\n", ["just a line", "and, another"], [None, None]),
     ],
 )
-def test_standard_input_is_told_apart_by_content(
+def test_the_format_of_standard_input_is_detected_by_content(
     monkeypatch: pytest.MonkeyPatch, content: str, texts: list[str], labels: list
 ) -> None:
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=io.BytesIO(content.encode())))
@@ -113,7 +113,7 @@ def test_txt_is_one_text_per_line(tmp_path: Path) -> None:
     assert read(path).texts == ["text,label", "", "last\u2028still"]
 
 
-def test_json_numbers_become_text_and_half_a_pair_is_replaced(tmp_path: Path) -> None:
+def test_json_numbers_become_text_and_half_of_a_surrogate_pair_is_replaced(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(
         '{"text": 5}\n{"text": null}\n{"text": "ab\\ud83d"}\n{"text": "\\ud83d\\ude00"}\n{"x": 1}\n'
@@ -142,26 +142,26 @@ def test_columns_are_found_by_name(tmp_path: Path, header: str, text: str, label
     assert corpus.labels == [f"<{label}>" if label else None]
 
 
-def test_flags_override_names(tmp_path: Path) -> None:
+def test_named_columns_override_usual_names(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("text,label,note,mood\na,b,c,d\n")
     assert read(path, text="note", label="Mood") == Corpus(["c"], ["d"], [], str(path))
 
 
-def test_ready_views_in_the_order_of_their_numbers(tmp_path: Path) -> None:
+def test_views_in_the_order_of_their_numbers(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "a", "aug_10": "k", "aug_0": "b"}\n{"text": "c", "aug_0": "d"}\n')
     assert read(path).views == [("b", "k"), ("d", "c")]
 
 
-def test_clean_leaves_out_empty_and_duplicate_texts() -> None:
+def test_clean_drops_empty_and_duplicate_texts() -> None:
     corpus = Corpus(["a", " ", "b", "a", "", "b"], ["x", "x", None, "x", None, "y"], source="t.csv")
     kept, notices = clean(corpus, role="labelled")
     assert (kept.texts, kept.labels) == (["a", "b"], ["x", "y"])
     assert notices == ["2 empty texts in t.csv were left out", "2 duplicate texts in t.csv were left out"]
 
 
-def test_clean_leaves_out_conflicts_and_names_the_first() -> None:
+def test_clean_drops_conflicts_and_names_the_first() -> None:
     kept, notices = clean(
         Corpus(["a", "b", "a", "c", "c"], [1, 2, 3, (1, 2), (2, 1)], source="t"), role="labelled"
     )
@@ -177,7 +177,7 @@ def test_clean_of_a_pool_keeps_first_occurrences_with_their_views() -> None:
     assert notices == ["1 duplicate text in pool was left out"]
 
 
-def test_clean_of_a_test_part_keeps_duplicates_and_says_nothing_without_reason() -> None:
+def test_clean_of_a_test_set_keeps_duplicates_without_a_notice() -> None:
     corpus = Corpus(["a", "a"], ["x", "y"])
     assert clean(corpus, role="test") == (corpus, [])
     assert clean(Corpus(["a"], [None]), role="unlabelled") == (Corpus(["a"], [None]), [])
@@ -190,7 +190,7 @@ def test_pandas_style_floats_with_nan_are_whole_numbers(tmp_path: Path, suffix: 
 
 
 def test_the_same_column_for_both_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match=r"data\.csv: the column 'text' is named for both"):
+    with pytest.raises(DataError, match=r"data\.csv: the column 'text' is named for both"):
         read(write(tmp_path, ".csv", {"text": ["a"]}), label="text")
 
 

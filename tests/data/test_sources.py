@@ -1,4 +1,4 @@
-"""Folders, frames, datasets and what annotation tools export are read as they were meant."""
+"""Reading folders, frames, datasets and exports of annotation tools."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from halflabel.data.readers.read import read
 from halflabel.data.writers import doccano, label_studio, prodigy
-from halflabel.errors import BadInput
+from halflabel.errors import DataError
 from written import NAMES, SETTINGS, TEXTS
 
 
@@ -48,7 +48,7 @@ class TestLabelStudio:
     def test_two_questions_are_refused(self, tmp_path: Path) -> None:
         one = task("a", ["x"])
         one["annotations"][0]["result"].append({"from_name": "tone", "type": "choices", "value": {"choices": ["y"]}})
-        with pytest.raises(BadInput, match="several questions \\('sentiment', 'tone'\\)"):
+        with pytest.raises(DataError, match="several questions \\('sentiment', 'tone'\\)"):
             read(saved(tmp_path, "a.json", [one]))
 
     def test_json_min(self, tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ class TestDoccano:
 
     def test_spans_are_refused(self, tmp_path: Path) -> None:
         rows = [{"id": 1, "text": "a", "label": [[0, 1, "x"]], "Comments": []}]
-        with pytest.raises(BadInput, match="line 1: the label is a span"):
+        with pytest.raises(DataError, match="line 1: the label is a span"):
             read(saved(tmp_path, "a.jsonl", rows))
 
 
@@ -108,7 +108,7 @@ class TestProdigy:
 
 
 def answered(tool: str, rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, Any]]:
-    """What a tool exports if a person agrees with every suggestion."""
+    """The export of a tool after a person accepted every suggestion."""
     if tool == "label-studio":
         tasks = [label_studio(row) for row in rows]
         return [{"id": i, **one, "annotations": [{"was_cancelled": False, "result": one["predictions"][0]["result"]}]}
@@ -121,7 +121,7 @@ def answered(tool: str, rows: list[dict[str, Any]], names: list[str]) -> list[di
 @pytest.mark.parametrize("tool", ["label-studio", "doccano", "prodigy"])
 @SETTINGS
 @given(texts=TEXTS, data=st.data())
-def test_what_is_exported_and_agreed_with_comes_back(tool: str, texts: list[str], data: st.DataObject) -> None:
+def test_accepted_suggestions_are_read_back(tool: str, texts: list[str], data: st.DataObject) -> None:
     import tempfile
 
     labels = data.draw(st.lists(NAMES, min_size=len(texts), max_size=len(texts)))
@@ -132,42 +132,45 @@ def test_what_is_exported_and_agreed_with_comes_back(tool: str, texts: list[str]
     assert (corpus.texts, corpus.labels) == (texts, labels)
 
 
-def test_a_folder_with_a_sub_folder_for_each_label(tmp_path: Path) -> None:
+def test_a_folder_with_a_subfolder_for_each_label(tmp_path: Path) -> None:
     for place, text in (("pos/1.txt", "good\nfilm"), ("neg/1.txt", "bad"), ("unsup/1.txt", "?"), ("pos/.hidden", "no")):
         (tmp_path / place).parent.mkdir(exist_ok=True)
         (tmp_path / place).write_text(text)
     corpus = read(tmp_path)
     assert dict(zip(corpus.texts, corpus.labels, strict=True)) == {"good\nfilm": "pos", "bad": "neg", "?": None}
     (tmp_path / "neg" / "1.txt").write_bytes(b"\xe9")
-    with pytest.raises(BadInput, match=r"neg/1\.txt, line 1: byte 1"):
+    with pytest.raises(DataError, match=r"neg/1\.txt, line 1: byte 1"):
         read(tmp_path)
 
 
-def test_frames_and_datasets(tmp_path: Path) -> None:
+def test_arrow_tables_and_pandas_frames() -> None:
     table = pa.table({"text": ["a", "b", None], "label": ["x", None, "y"]})
     assert (read(table).texts, read(table).labels) == (["a", "b", ""], ["x", None, "y"])
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame({"text": ["a", "b"], "label": [1.0, float("nan")]})
     assert read(frame).labels == [1, None]
+
+
+def test_hugging_face_datasets(tmp_path: Path) -> None:
     datasets = pytest.importorskip("datasets")
     datasets.disable_progress_bars()
     features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["n", "p"])})
-    found = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [1, -1, 0]}, features=features)
-    assert read(found).labels == ["p", None, "n"] and read(found.select([2])).texts == ["c"]
-    found.save_to_disk(tmp_path / "set")
+    dataset = datasets.Dataset.from_dict({"text": ["a", "b", "c"], "label": [1, -1, 0]}, features=features)
+    assert read(dataset).labels == ["p", None, "n"] and read(dataset.select([2])).texts == ["c"]
+    dataset.save_to_disk(tmp_path / "set")
     assert read(tmp_path / "set").labels == ["p", None, "n"]
-    datasets.DatasetDict({"train": found}).save_to_disk(tmp_path / "sets")
-    with pytest.raises(BadInput, match="several datasets"):
+    datasets.DatasetDict({"train": dataset}).save_to_disk(tmp_path / "sets")
+    with pytest.raises(DataError, match="several datasets"):
         read(tmp_path / "sets")
 
 
-def test_polars_and_things_that_are_no_table() -> None:
+def test_polars_frames() -> None:
     polars = pytest.importorskip("polars")
     assert read(polars.DataFrame({"text": ["a"], "label": [["x", "y"]]})).labels == [("x", "y")]
 
 
-def test_things_that_are_no_table() -> None:
-    with pytest.raises(BadInput, match="the int cannot be read"):
+def test_other_objects_are_refused() -> None:
+    with pytest.raises(DataError, match="the int cannot be read"):
         read(5)
 
 
@@ -181,7 +184,7 @@ def test_several_files_and_globs(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("value", [pa.array(["a", None]).dictionary_encode(), pa.array(["a", None], pa.string_view()),
                                    pa.array([1, None])])
-def test_arrow_streams_of_any_kind_of_text(tmp_path: Path, value: pa.Array) -> None:
+def test_arrow_streams_of_any_text_type(tmp_path: Path, value: pa.Array) -> None:
     from halflabel.data.pool import open_pool
 
     path = tmp_path / "a.arrow"

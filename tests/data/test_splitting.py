@@ -1,4 +1,4 @@
-"""Draws are exact, stratified, without overlap, and the same for the same seed."""
+"""Splits are exact, stratified, disjoint and reproducible."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from halflabel.data.corpus import Corpus
 from halflabel.data.splitting import split_corpus
-from halflabel.errors import BadInput
+from halflabel.errors import SettingError
 
 
 def corpus(sizes: dict, bare: int = 0) -> Corpus:
@@ -28,7 +28,7 @@ def test_parts_are_exact_and_do_not_overlap() -> None:
     assert sorted(texts) == sorted(whole.texts)
 
 
-def test_hidden_labels_are_the_truth_and_nowhere_else() -> None:
+def test_removed_labels_are_only_in_truth() -> None:
     whole = corpus({0: 20, 1: 20}, bare=2)
     split = split_corpus(whole, per_class=2, unlabelled=30, seed=0)
     known = dict(zip(whole.texts, whole.labels, strict=True))
@@ -47,7 +47,7 @@ def test_the_seed_decides() -> None:
     assert len(first.fingerprint) == 32
 
 
-def test_more_labels_contain_the_fewer_and_the_test_part_stays() -> None:
+def test_more_labels_contain_the_fewer_and_the_test_set_stays() -> None:
     whole = corpus({"a": 50, "b": 50})
     few, many = (split_corpus(whole, per_class=n, unlabelled=10, test=20, seed=0) for n in (2, 7))
     assert set(few.labelled.texts) < set(many.labelled.texts)
@@ -55,12 +55,12 @@ def test_more_labels_contain_the_fewer_and_the_test_part_stays() -> None:
     assert few.fingerprint != many.fingerprint
 
 
-def test_labelled_in_all_has_one_of_each_class_at_least() -> None:
+def test_labelled_in_total_has_at_least_one_of_each_class() -> None:
     split = split_corpus(corpus({"a": 97, "b": 2, "c": 1}), per_class=None, labelled=10, unlabelled=None, seed=0)
     assert Counter(split.labelled.labels) == {"a": 8, "b": 1, "c": 1}
 
 
-def test_multi_label_draws_are_random() -> None:
+def test_multi_label_splits_are_random() -> None:
     whole = Corpus([str(i) for i in range(40)], [("a", "b") if i % 2 else ("a",) for i in range(40)])
     split = split_corpus(whole, per_class=None, labelled=10, unlabelled=20, dev=5, test=5, seed=0)
     assert [len(part) for part in (split.labelled, split.unlabelled, split.dev, split.test)] == [10, 20, 5, 5]
@@ -68,7 +68,7 @@ def test_multi_label_draws_are_random() -> None:
 
 @settings(max_examples=100, deadline=None, database=None)
 @given(st.lists(st.integers(1, 30), min_size=2, max_size=6), st.data())
-def test_any_shares_add_up(sizes: list[int], data: st.DataObject) -> None:
+def test_any_sizes_add_up(sizes: list[int], data: st.DataObject) -> None:
     whole = corpus(dict(enumerate(sizes)))
     number = data.draw(st.integers(0, sum(sizes)))
     split = split_corpus(whole, per_class=None, labelled=len(sizes), unlabelled=None, test=0, seed=0)
@@ -78,7 +78,7 @@ def test_any_shares_add_up(sizes: list[int], data: st.DataObject) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "said"),
+    ("options", "words"),
     [
         ({"per_class": 6}, "t.csv has 5 texts of 'b' left for labelled, not 6"),
         ({"per_class": 0}, "per_class=0"),
@@ -93,11 +93,11 @@ def test_any_shares_add_up(sizes: list[int], data: st.DataObject) -> None:
         ({"per_class": 1, "test": 15}, "t.csv has 0 texts of 'a' left"),
     ],
 )
-def test_what_cannot_be_drawn_is_said(asked: dict, said: str) -> None:
-    with pytest.raises(BadInput, match=said):
-        split_corpus(corpus({"a": 10, "b": 5}), **{"unlabelled": None, "seed": 0, **asked})
+def test_impossible_splits_are_refused(options: dict, words: str) -> None:
+    with pytest.raises(SettingError, match=words):
+        split_corpus(corpus({"a": 10, "b": 5}), **{"unlabelled": None, "seed": 0, **options})
 
 
 def test_per_class_is_refused_for_multi_label() -> None:
-    with pytest.raises(BadInput, match="several labels"):
+    with pytest.raises(SettingError, match="several labels"):
         split_corpus(Corpus(["a"], [("x", "y")]), per_class=1, unlabelled=None, seed=0)

@@ -1,4 +1,4 @@
-"""Back-translation with tiny random models: what is cached, survives a kill, and is said when it fails."""
+"""Back-translation with tiny random models: caching, interruptions and errors."""
 
 from __future__ import annotations
 
@@ -8,17 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from halflabel.data import translation as translate
+from halflabel.data import translation
 from halflabel.data.translation import TranslationCache, back_translate
-from halflabel.errors import BadInput
+from halflabel.errors import MissingExtra, ModelError, OutputError, SettingError
 
-TEXTS = [
-    "the printer is on fire",
-    "a dog",
-    "send the invoice to the bank",
-    "the dog is on the bank",
-    "a fire",
-]
+TEXTS = ["the printer is on fire", "a dog", "send the invoice to the bank", "the dog is on the bank", "a fire"]
 
 
 @pytest.fixture(scope="session")
@@ -50,7 +44,7 @@ def marian(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(folder)
 
 
-def test_there_and_back_is_cached_and_the_same_again(marian: str, tmp_path: Path) -> None:
+def test_back_translation_is_cached_and_reproducible(marian: str, tmp_path: Path) -> None:
     seen: list[tuple[int, int]] = []
     options = {"there": marian, "back": marian, "batch_size": 2}
     texts = [*TEXTS, "", TEXTS[0]]
@@ -63,7 +57,7 @@ def test_there_and_back_is_cached_and_the_same_again(marian: str, tmp_path: Path
 
 def test_a_full_cache_needs_no_model(marian: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = back_translate(TEXTS, there=marian, back=marian, cache=tmp_path)
-    monkeypatch.setattr(translate, "_load", lambda name: pytest.fail("loaded a model"))
+    monkeypatch.setattr(translation, "_load", lambda name: pytest.fail("loaded a model"))
     assert back_translate(TEXTS[::-1], there=marian, back=marian, cache=tmp_path) == first[::-1]
 
 
@@ -74,7 +68,7 @@ def test_other_settings_have_another_cache(marian: str, tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("*.jsonl"))) == 2
 
 
-def test_a_killed_run_loses_one_batch_and_goes_on_the_same(marian: str, tmp_path: Path) -> None:
+def test_an_interrupted_run_loses_one_batch_and_resumes_identically(marian: str, tmp_path: Path) -> None:
     options = {"there": marian, "back": marian, "batch_size": 2}
     whole = back_translate(TEXTS, cache=tmp_path / "whole", **options)
 
@@ -89,7 +83,7 @@ def test_a_killed_run_loses_one_batch_and_goes_on_the_same(marian: str, tmp_path
     assert back_translate(TEXTS, cache=tmp_path / "cut", **options) == whole
 
 
-def test_the_state_of_random_numbers_is_left_alone(marian: str, tmp_path: Path) -> None:
+def test_the_global_random_state_is_unchanged(marian: str, tmp_path: Path) -> None:
     import torch
 
     torch.manual_seed(5)
@@ -99,45 +93,45 @@ def test_the_state_of_random_numbers_is_left_alone(marian: str, tmp_path: Path) 
     assert torch.equal(torch.rand(1), expected)
 
 
-def test_a_torn_line_is_passed_over_and_never_joined_to_the_next(tmp_path: Path) -> None:
+def test_a_truncated_line_is_skipped_and_never_joined_to_the_next(tmp_path: Path) -> None:
     TranslationCache(tmp_path, ["x"]).add(["a", "b"], ["A", "B\n\ud800"])
     path = TranslationCache(tmp_path, ["x"]).path
     path.write_bytes(path.read_bytes() + b'{"text": "c", "vi')
-    store = TranslationCache(tmp_path, ["x"])
-    assert store.views == {"a": "A", "b": "B\n\ud800"}
-    store.add(["d"], ["D"])
+    cached = TranslationCache(tmp_path, ["x"])
+    assert cached.views == {"a": "A", "b": "B\n\ud800"}
+    cached.add(["d"], ["D"])
     assert TranslationCache(tmp_path, ["x"]).views == {"a": "A", "b": "B\n\ud800", "d": "D"}
 
 
 def test_an_empty_translation_is_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translate, "_load", lambda name: (None, None))
-    monkeypatch.setattr(translate, "_translate", lambda texts, *rest: [" "] * len(texts))
+    monkeypatch.setattr(translation, "_load", lambda name: (None, None))
+    monkeypatch.setattr(translation, "_translate", lambda texts, *rest: [" "] * len(texts))
     assert back_translate(["a b"], cache=tmp_path) == ["a b"]
 
 
-def test_missing_sentencepiece_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_sentencepiece_names_the_package_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(BadInput, match="pip install sentencepiece"):
+    with pytest.raises(MissingExtra, match="pip install sentencepiece"):
         back_translate(["a b"], cache=tmp_path)
 
 
-def test_a_model_that_is_not_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_model_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: True)
-    with pytest.raises(BadInput, match=r"'/no/such/model' cannot be loaded .* give the folder"):
+    with pytest.raises(ModelError, match=r"'/no/such/model' cannot be loaded .* give the folder"):
         back_translate(["a b"], there="/no/such/model", back="/no/such/model", cache=tmp_path)
 
 
 def test_a_cache_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(BadInput, match=r"file.* cannot be used .*; choose another folder"):
+    with pytest.raises(OutputError, match=r"file.* cannot be used .*; choose another folder"):
         back_translate(["a b"], cache=tmp_path / "file" / "cache")
-    store = TranslationCache(tmp_path, ["x"])
-    store.path.mkdir()
-    with pytest.raises(BadInput, match="cannot be written"):
-        store.add(["a"], ["b"])
+    cached = TranslationCache(tmp_path, ["x"])
+    cached.path.mkdir()
+    with pytest.raises(OutputError, match="cannot be written"):
+        cached.add(["a"], ["b"])
 
 
 @pytest.mark.parametrize("wrong", [{"temperature": 0.0}, {"batch_size": 0}])
 def test_settings_out_of_range(tmp_path: Path, wrong: dict) -> None:
-    with pytest.raises(BadInput, match="must be above 0"):
+    with pytest.raises(SettingError, match="must be above 0"):
         back_translate(["a"], cache=tmp_path, **wrong)

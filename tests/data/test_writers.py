@@ -1,4 +1,4 @@
-"""What our writers write, our readers read back equal."""
+"""What the writers write, the readers read back unchanged."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.read import read
 from halflabel.data.writers import open_writer, text_writer, write
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError
 from written import NAMES, SETTINGS, TEXTS
 
 LABELS = st.one_of(st.none(), NAMES)
@@ -26,18 +26,18 @@ SETS = st.one_of(st.none(), st.lists(NAMES, unique=True, max_size=3).map(tuple))
 @pytest.mark.parametrize("labels", [LABELS, SETS], ids=["one", "several"])
 @SETTINGS
 @given(texts=TEXTS, data=st.data())
-def test_a_corpus_comes_back_equal(kind: str, labels: Any, texts: list[str], data: st.DataObject) -> None:
+def test_a_corpus_is_read_back_unchanged(kind: str, labels: Any, texts: list[str], data: st.DataObject) -> None:
     chosen = data.draw(st.lists(labels, min_size=len(texts), max_size=len(texts)))
     views = data.draw(st.lists(st.sampled_from(["a view", "ein\nanderer", '"x"']), min_size=len(texts),
                                max_size=len(texts)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"a.{kind}"
         write(Corpus(texts, chosen, [(view,) for view in views]), path)
-        found = read(path)
-    assert (found.texts, found.labels, found.views) == (texts, chosen, [(view,) for view in views])
+        corpus = read(path)
+    assert (corpus.texts, corpus.labels, corpus.views) == (texts, chosen, [(view,) for view in views])
 
 
-def test_rows_are_there_as_soon_as_they_are_written() -> None:
+def test_rows_are_flushed_as_they_are_written() -> None:
     stream = io.StringIO()
     put = text_writer(stream, "jsonl")
     put([{"text": "a", "label": "x"}])
@@ -45,7 +45,7 @@ def test_rows_are_there_as_soon_as_they_are_written() -> None:
 
 
 @pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
-def test_a_file_is_whole_or_not_there(tmp_path: Path, kind: str) -> None:
+def test_a_file_is_complete_or_absent(tmp_path: Path, kind: str) -> None:
     class Stop(Exception):
         pass
 
@@ -59,6 +59,6 @@ def test_a_file_is_whole_or_not_there(tmp_path: Path, kind: str) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="could not be written"):
+def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
+    with pytest.raises(HalflabelError, match="could not be written"):
         write(Corpus(["a"], [None]), tmp_path / "no" / "a.csv")
