@@ -37,7 +37,7 @@ def main() -> None:
             key = {"method": options.method, "plan": plan, "unlabelled": size}
             if not results.has(**key):
                 results.add(**key, **apart(options.data, options.method, plan, size))
-    draw(list(results))
+    plot(list(results))
 
 
 def apart(data: Path, method: str, plan: str, size: int) -> dict[str, Any]:
@@ -70,15 +70,16 @@ def run(data: Path, method: str, plan: str, size: int) -> dict[str, Any]:
 
 def stretched(texts: list[str], size: int) -> list[str]:
     """As many different texts as asked for: all there are, then halves of neighbours joined."""
-    found, gap = texts[:size], 1
-    while len(found) < size:
-        for one, other in zip(texts, texts[gap:], strict=False):
-            found.append(" ".join(one.split()[: len(one.split()) // 2] + other.split()[len(other.split()) // 2 :]))
+    result, gap = texts[:size], 1
+    while len(result) < size:
+        for first, second in zip(texts, texts[gap:], strict=False):
+            left, right = first.split(), second.split()
+            result.append(" ".join(left[: len(left) // 2] + right[len(right) // 2 :]))
         gap += 1
-    return found[:size]
+    return result[:size]
 
 
-def draw(lines: list[dict[str, Any]]) -> None:
+def plot(lines: list[dict[str, Any]]) -> None:
     """Time and peak memory against the size of the pool."""
     import matplotlib
 

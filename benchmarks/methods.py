@@ -16,18 +16,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import multilabel
 import numpy as np
 import torch
-from kept import scores, store
 
-from balance import SETS
+import multilabel
+from cached_scores import scores, store
 from halflabel import TextClassifier
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.methods.registry import METHODS, Method
 from halflabel.types import Shape
-from protocol import Results, draw, load
+from protocol import SETS, Results, load, sample_per_class
 
 
 def main() -> None:
@@ -45,13 +44,13 @@ def one_label(name: str, options: argparse.Namespace) -> None:
     views = dict(zip(train.texts, WordEdits.fit(train.texts, seed=0).views(train.texts, 0), strict=True))
     for seed in options.seeds:
         for method in chosen(options, "multi-class"):
-            if options.plan != "frozen" and (METHODS[method].closed or METHODS[method].words):
+            if options.plan != "frozen" and (METHODS[method].no_steps or METHODS[method].bag_of_words):
                 continue  # the same under every plan
             key = {"set": name, "plan": options.plan, "per_class": options.per_class,
                    "unlabelled": options.unlabelled, "seed": seed, "method": method}
             if not results.has(**key):
-                if options.plan == "frozen" and not METHODS[method].words:
-                    encode(METHODS[method], train.texts + test.texts, list(views.values()))
+                if options.plan == "frozen" and not METHODS[method].bag_of_words:
+                    encode(METHODS[method], [*train.texts, *test.texts], list(views.values()))
                 line = run(train, test, views, key)
                 results.add(**key, **line)
                 print(name, seed, method, round(line["accuracy"], 4), f"{line['seconds']:.1f} s", *line["notices"],
@@ -76,7 +75,7 @@ def chosen(options: argparse.Namespace, task: str) -> list[str]:
 
 def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any]) -> dict[str, Any]:
     """One run, measured on the test texts."""
-    split = draw(train, key["per_class"], key["unlabelled"], key["seed"])
+    split = sample_per_class(train, key["per_class"], key["unlabelled"], key["seed"])
     clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"])
     began = time.perf_counter()
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts,

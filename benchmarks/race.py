@@ -20,7 +20,7 @@ import torch
 
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
-from protocol import Draw, Results, draw, load
+from protocol import Results, Sample, load, sample_per_class
 from rivals import setfit
 
 PLANS: dict[str, dict[str, Any]] = {
@@ -36,12 +36,12 @@ def main() -> None:
     for seed in options.seeds:
         key = {"per_class": options.per_class, "unlabelled": options.unlabelled, "seed": seed}
         if not results.has(**key):
-            line = race(draw(train, options.per_class, options.unlabelled, seed), test, seed)
+            line = race(sample_per_class(train, options.per_class, options.unlabelled, seed), test, seed)
             results.add(**key, **line)
             print(key, line, flush=True)
 
 
-def race(split: Draw, test: Corpus, seed: int) -> dict[str, Any]:
+def race(split: Sample, test: Corpus, seed: int) -> dict[str, Any]:
     """SetFit's accuracy and time, and those of the quickest plan that is as good; none of them may be."""
     truth = np.array(test.labels)
     theirs = setfit(split, test, seed)

@@ -25,13 +25,13 @@ from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.data.sample import sample
 from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
-from halflabel.encoders.encoder import bf16_products
+from halflabel.encoders.encoder import Encoder, bf16_products
 from halflabel.encoders.inference import encode, threads_for
 from halflabel.encoders.loading import load_encoder, locate
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.onnx_export import export, with_backend
 from halflabel.persistence.onnx_model import OnnxModel
-from protocol import Results, draw, load
+from protocol import Results, load, sample_per_class
 
 BATCH_SIZES = (1, 8, 32, 64)  # of which the pipeline gets its best
 Way = Callable[[Sequence[str]], Any]
@@ -44,7 +44,7 @@ def main() -> None:
     results = Results("throughput")
     for name, train, test in corpora(options):
         clf = TextClassifier(settings={"max_tokens": 256, "epochs": 1})
-        split = draw(train, 20, 1000, seed=0)
+        split = sample_per_class(train, 20, 1000, seed=0)
         clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
         texts = test.texts[: options.texts]
         with TemporaryDirectory() as folder:
@@ -59,7 +59,7 @@ def corpora(options: argparse.Namespace) -> list[tuple[str, Corpus, Corpus]]:
     return found
 
 
-def measure(name: str, model: TrainedModel, texts: list[str], folder: Path, options: argparse.Namespace,
+def measure(name: str, model: TrainedModel, texts: Sequence[str], folder: Path, options: argparse.Namespace,
             results: Results) -> None:
     """Lets the ways take turns; one line for each turn of each way."""
     ways = {key: make(model, folder) for key, make in WAYS.items() if not options.ways or key in options.ways}
@@ -84,7 +84,7 @@ def measure(name: str, model: TrainedModel, texts: list[str], folder: Path, opti
                                                        for key, rate in rates.items()}, flush=True)
 
 
-def reference(model: TrainedModel, texts: list[str]) -> dict[str, np.ndarray]:
+def reference(model: TrainedModel, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Vectors and labels in fp32: what the others are compared with."""
     h = encode(model.encoder, texts, dtype=torch.float32)
     with torch.inference_mode():
@@ -119,12 +119,17 @@ def halflabel_predict(backend: str) -> Callable[[TrainedModel, Path], Way]:
     return make
 
 
+def encoder_of(model: TrainedModel) -> Encoder:
+    assert isinstance(model.encoder, Encoder)
+    return model.encoder
+
+
 def transformer(model: TrainedModel) -> Any:
     """Our encoder in sentence-transformers; the length limit is ours."""
     from sentence_transformers import SentenceTransformer
 
     theirs = SentenceTransformer(locate("minilm"), device="cpu")
-    theirs[0].auto_model.load_state_dict(model.encoder.body.state_dict(), strict=False)  # all but an unused pooler
+    theirs[0].auto_model.load_state_dict(encoder_of(model).body.state_dict(), strict=False)  # all but an unused pooler
     theirs.max_seq_length = model.encoder.max_tokens
     return theirs
 
@@ -203,11 +208,11 @@ WAYS: dict[str, Callable[[TrainedModel, Path], Way]] = {
 
 
 def sizes(model: TrainedModel) -> tuple[int, int, int]:
-    config = model.encoder.body.config
+    config: Any = encoder_of(model).body.config
     return config.hidden_size, config.intermediate_size, config.num_hidden_layers
 
 
-def work(model: TrainedModel, texts: list[str]) -> float:
+def work(model: TrainedModel, texts: Sequence[str]) -> float:
     """Floating-point operations that the texts need, padding not counted: linear layers and attention."""
     width, wide, layers = sizes(model)
     lengths = np.array([len(ids) for ids in model.encoder.tokens(texts)], dtype=np.float64)
@@ -215,7 +220,7 @@ def work(model: TrainedModel, texts: list[str]) -> float:
     return float(layers * (linear + 4 * width * (lengths**2).sum()))
 
 
-def product_peak(model: TrainedModel, texts: list[str], seconds: float = 2.0) -> float:
+def product_peak(model: TrainedModel, texts: Sequence[str], seconds: float = 2.0) -> float:
     """Operations per second of the layers' products alone, by as many workers as encoding has."""
     width, wide, _ = sizes(model)
     found = batches(windows(model.encoder.tokens, texts), padding=0, tokens=TOKENS)

@@ -75,8 +75,8 @@ def test_quick_runs_its_grid_and_writes_the_report(cli: Ran, tiny_encoder: str, 
 
 def test_a_grid_on_a_user_file(cli: Ran, user_file: Path, tiny_encoder: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = cli("bench", "run", "--sets", user_file, "--methods", "bdd-f,am-f,ce,logreg", "--labelled", "2/class,4/class",
-               "--seeds", "0,1", "--encoder", tiny_encoder, *SHORT, "--processes", 2, "--out", out)
+    done = cli("bench", "run", "--sets", user_file, "--methods", "bdd-f,am-f,ce,logreg", "--labelled",
+               "2/class,4/class", "--seeds", "0,1", "--encoder", tiny_encoder, *SHORT, "--processes", 2, "--out", out)
     assert done.code == 0, done.err
     assert "16 of 16 runs done" in done.out, (out / "processes.log").read_text(encoding="utf-8")
     result = json.loads(next(out.glob("runs/*/result.json")).read_text(encoding="utf-8"))
@@ -117,8 +117,8 @@ def test_failed_runs_are_reported_and_the_others_done(cli: Ran, user_file: Path,
 def test_a_killed_bench_resumes_inside_the_run(user_file: Path, tiny_encoder: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     arguments = ["bench", "run", "--sets", str(user_file), "--methods", "ce,bdd-f", "--labelled", "2/class",
-                 "--seeds", "0", "--plans", "laptop", "--encoder", tiny_encoder, "--set", "minutes=30", "--set", "epochs=2", "--set",
-                 "epoch_steps=40", "--set", "warmup=5", "--out", str(out)]
+                 "--seeds", "0", "--plans", "laptop", "--encoder", tiny_encoder, "--set", "minutes=30", "--set",
+                 "epochs=2", "--set", "epoch_steps=40", "--set", "warmup=5", "--out", str(out)]
     code = ("import torch; torch.set_num_threads(1); from halflabel.fitting import fit\n"
             "fit.__kwdefaults__['checkpoint_seconds'] = 0.1\n"
             "from halflabel.cli import main; main()")

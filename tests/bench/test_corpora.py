@@ -207,8 +207,9 @@ class TestRcv1:
 class TestStatistics:
     def test_differences_from_the_paper_are_one_sentence(self, tmp_path: Path) -> None:
         (sentence,) = load("aapd", aapd(tmp_path)).notices
-        assert sentence == ("aapd differs from the paper's corpus: it has 3 training texts (the paper: 54,840), 1 test texts "
-                            "(the paper: 1,000), 6 classes (the paper: 54), 1.50 labels per text (the paper: 2.41)")
+        assert sentence == ("aapd differs from the paper's corpus: it has 3 training texts (the paper: 54,840), 1 test "
+                            "texts (the paper: 1,000), 6 classes (the paper: 54), 1.50 labels per text (the paper: "
+                            "2.41)")
 
     def test_the_papers_counts_need_no_notice(self) -> None:
         names = ["World", "Sports", "Business", "Sci/Tech"]
@@ -230,7 +231,8 @@ def test_a_missing_corpus_is_named_with_its_publisher(name: str, tmp_path: Path)
     for folder in (tmp_path, tmp_path / "nowhere"):
         sentence = message(folder, name)
         source = SOURCES[name]
-        assert sentence.startswith(f"{folder} has no files of {source.title}; get {source.archive} from {source.publisher}")
+        assert sentence.startswith(f"{folder} has no files of {source.title}; get {source.archive} from "
+                                   f"{source.publisher}")
         assert source.files[0] in sentence and source.files[-1] in sentence and "\n" not in sentence
 
 

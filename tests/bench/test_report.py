@@ -171,17 +171,18 @@ def test_an_abandoned_pool_is_listed_for_older_and_newer_results() -> None:
     older = result(RUN, 0.5) | {"notices": ["step 400: pseudo-labels collapsed to few classes; giving up the pool"]}
     newer = result(replace(RUN, seed=1), 0.5, commit="c" * 40) | {"pool_abandoned": True}
     results = [RunResult(Run.from_json(line["run"]), line) for line in (older, newer)]
-    text = make_document(Results({}, [*results, RunResult(replace(RUN, seed=2), result(RUN, 0.5))], {}, 0), []).markdown()
+    kept = RunResult(replace(RUN, seed=2), result(RUN, 0.5))
+    text = make_document(Results({}, [*results, kept], {}, 0), []).markdown()
     section = text[text.index("## Collapsed runs") : text.index("## Time and memory")]
     assert section.count("| no | yes |") == 2
 
 
 def test_a_report_is_reproduced_from_its_raw_results(tmp_path: Path) -> None:
     queue = Queue(tmp_path / "queue")
-    results = runs()
-    queue.add([result.run for result in results], {"title": "again", "data": "/somewhere/else"})
-    for entry, result in zip(queue, results, strict=True):
-        entry.finish(result.line, result.epochs)
+    finished = runs()
+    queue.add([run.run for run in finished], {"title": "again", "data": "/somewhere/else"})
+    for entry, run in zip(queue, finished, strict=True):
+        entry.finish(run.line, run.epochs)
     report = write_report(queue.folder)
     assert report["runs"] == 60 and report["claims"][0]["verdict"] == "holds"
     pages = [(queue.folder / name).read_bytes() for name in ("report.html", "report.md")]
