@@ -3,10 +3,10 @@
     python benchmarks/methods.py --data FOLDER [--sets ag_news ... goemotions] [--seeds 0 1 2 3 4]
     python benchmarks/methods.py --data FOLDER --plan laptop [--methods freematch ...]
 
-Every set is for the methods that learn its kind of labels. With one label, labels, pool, strong views and test texts
-are those of balance.py; with several, draws, decisions and the file of results are those of multilabel.py. So vectors
-and finished runs are shared. Only the labelled texts and the pool differ from seed to seed. Time is that of `fit`, with
-vectors already computed where a method uses them.
+Each set is for the methods of its kind of labels. For one label per text, samples, strong views and test texts are
+those of balance.py; for several, samples, decisions and the result file are those of multilabel.py. So vectors and
+finished runs are shared. Only the labelled texts and the pool differ between seeds. Time is that of `fit` with cached
+vectors.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ def several_labels(name: str, options: argparse.Namespace) -> None:
 
 
 def chosen(options: argparse.Namespace, task: str) -> list[str]:
-    """The methods asked for, or all, of those that learn labels of that kind."""
+    """The requested methods, or all, that are for this kind of labels."""
     return [name for name, method in METHODS.items() if method.task == task and name in (options.methods or METHODS)]
 
 
 def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any]) -> dict[str, Any]:
-    """One run, measured on the test texts."""
+    """One run, evaluated on the test texts."""
     split = sample_per_class(train, key["per_class"], key["unlabelled"], key["seed"])
     clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"])
     began = time.perf_counter()
@@ -87,7 +87,7 @@ def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any])
 
 
 def encode(method: Method, texts: list[str], views: list[str]) -> None:
-    """Computes the vectors that a method will ask for, so that its time does not hold them."""
+    """Fills the cache of vectors, so that the time of a run does not include them."""
     strong = method(Shape(labels=2, width=8, labelled=2, unlabelled=2)).strong_views
     store(method.depths)(texts + views if strong else texts)
 

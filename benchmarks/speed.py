@@ -2,10 +2,10 @@
 
     python benchmarks/speed.py --data FOLDER [--steps 60] [--repeats 5]
 
-Both loops learn the same soft labels with the same optimizer and rates, in turn, in one process. The plain loop is
-what one writes without thinking of speed: transformers' model as it loads, shuffled batches that are padded to their
-longest text, fp32, all weights trained. halflabel's has the laptop plan's: batches of similar length, bf16 products, a
-share of the tokens dropped, word embeddings as they came, and averaged weights.
+Both loops train on the same soft labels with the same optimizer and learning rates, alternating in one process. The
+plain loop is unoptimised: transformers' model as it loads, shuffled batches that are padded to their longest text,
+fp32, all weights trained. halflabel's follows the laptop plan: batches of similar length, bf16 matrix products, a share
+of the tokens dropped, frozen word embeddings, and averaged weights.
 """
 
 from __future__ import annotations
@@ -61,14 +61,15 @@ def main() -> None:
 
 
 def begin(split: Sample, steps: int, seed: int) -> tuple[Objective, Encoder, Problem, Settings]:
-    """The default method at its start: encoder, head and soft labels."""
+    """The default method after its start: objective with soft labels, encoder, problem and settings."""
     wanted = TextClassifier("lift", random_state=seed, settings={"epochs": 1, "epoch_steps": steps})
     settings = wanted.chosen_settings("multi-class")
     encoder = load_encoder("minilm", settings.plan.max_tokens)
-    shape = Shape(4, encoder.width, len(split.labelled), len(split.pool))
+    classes = Classes.of(split.labelled.labels)
+    shape = Shape(len(classes), encoder.width, len(split.labelled), len(split.pool))
     torch.manual_seed(seed)
     objective = Objective(encoder, find("lift")(shape))
-    problem = make_problem(encoder, objective, split.labelled, split.pool, Classes.of(split.labelled.labels), settings)
+    problem = make_problem(encoder, objective, split.labelled, split.pool, classes, settings)
     return objective, encoder, problem, settings
 
 
@@ -86,7 +87,7 @@ def ours(split: Sample, steps: int, seed: int) -> tuple[float, Network]:
 
 
 def plain(split: Sample, steps: int, seed: int) -> tuple[float, Network]:
-    """A loop as in a tutorial, on the same start."""
+    """A tutorial loop from the same start."""
     objective, encoder, problem, settings = begin(split, steps, seed)
     pseudo_labels, inputs = objective.pseudo_labels, problem.inputs
     assert isinstance(pseudo_labels, LabelTable) and isinstance(inputs, TokenInputs)
@@ -98,7 +99,7 @@ def plain(split: Sample, steps: int, seed: int) -> tuple[float, Network]:
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / steps)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(split.pool))
-    body.set_attn_implementation("sdpa")  # what transformers takes where nothing is asked for
+    body.set_attn_implementation("sdpa")  # the default of transformers
     network.train()
     began = time.perf_counter()
     for step in range(steps):

@@ -390,7 +390,7 @@ def letter(i: int) -> str:
 
 
 def p_value(test: PairedTest) -> str:
-    return f"{test.p:.3f}" if test.n > 1 else "-"
+    return "-" if test.n == 1 else "<0.001" if test.p < 0.0005 else f"{test.p:.3f}"
 
 
 def interval(test: PairedTest, digits: int = 3) -> str:
