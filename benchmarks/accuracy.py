@@ -1,4 +1,4 @@
-"""halflabel's default against its rivals on the same splits: accuracy on the official test set, without a dev set.
+"""halflabel's default against its competitors on the same samples: accuracy on the official test set, no dev set.
 
     python benchmarks/accuracy.py --data FOLDER [--name ag_news] [--per-class 25 10] [--seeds 0 1 2 3 4]
 """
@@ -8,12 +8,14 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 
 from halflabel import TextClassifier
-from protocol import Results, draw, load
+from halflabel.data.corpus import Corpus
+from protocol import Results, Sample, load, sample_per_class
 from rivals import RIVALS
 
 
@@ -27,25 +29,23 @@ def main() -> None:
     truth = np.array(test.labels)
     for per_class in options.per_class:
         for seed in options.seeds:
-            split = draw(train, per_class, options.unlabelled, seed)
+            split = sample_per_class(train, per_class, options.unlabelled, seed)
             for method in options.methods:
                 key = {"set": options.name, "per_class": per_class, "seed": seed, "method": method,
                        "unlabelled": options.unlabelled}
                 if results.has(**key):
                     continue
-                if method in RIVALS:
-                    found = RIVALS[method](split, test, seed)
-                else:
-                    found = halflabel(method, split, test, seed)
-                accuracy = float(np.mean(found.pop("predicted") == truth))
-                results.add(**key, accuracy=accuracy, n_test=len(test), **found)
-                print(key, round(accuracy, 4), round(found["seconds"], 1), flush=True)
+                line = (RIVALS[method](split, test, seed) if method in RIVALS
+                        else halflabel(method, split, test, seed))
+                accuracy = float(np.mean(line.pop("predicted") == truth))
+                results.add(**key, accuracy=accuracy, n_test=len(test), **line)
+                print(key, round(accuracy, 4), round(line["seconds"], 1), flush=True)
 
 
-def halflabel(method: str, split, test, seed: int) -> dict:
-    """The estimator as a newcomer would call it; `default` is its default method and plan."""
+def halflabel(method: str, split: Sample, test: Corpus, seed: int) -> dict[str, Any]:
+    """The estimator with `default` for its default method and plan, else method or method/plan."""
     kind, _, plan = method.partition("/")
-    choice = {} if kind == "default" else {"method": kind}
+    choice: dict[str, Any] = {} if kind == "default" else {"method": kind}
     if plan:
         choice["plan"] = plan
     clf = TextClassifier(**choice, random_state=seed)

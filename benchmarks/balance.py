@@ -14,12 +14,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from kept import scores
 
+from cached_scores import scores
 from halflabel import TextClassifier
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
-from protocol import SETS, Results, draw, load, setting
+from halflabel.events import EpochReport
+from protocol import SETS, Results, load, sample_per_class, setting
 
 METHODS = ("bdd-s", "am-s", "bdd-f", "am-f")
 
@@ -45,19 +46,19 @@ def main() -> None:
 
 
 def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any]) -> dict[str, Any]:
-    """One run, measured on the test texts; true labels of the pool only measure pseudo-labels."""
-    split = draw(train, key["per_class"], key["unlabelled"], key["seed"])
-    log: list[dict[str, Any]] = []
+    """One run, evaluated on the test texts; true labels of the pool only evaluate pseudo-labels."""
+    split = sample_per_class(train, key["per_class"], key["unlabelled"], key["seed"])
+    epochs: list[dict[str, Any]] = []
     clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"], settings=key["settings"] or None)
     began = time.perf_counter()
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts, truth=split.truth,
             views=[(views[text],) for text in split.pool.texts],
-            report=lambda line: log.append(line) if "epoch" in line else None)
+            report=lambda event: epochs.append(event.figures) if isinstance(event, EpochReport) else None)
     seconds = time.perf_counter() - began
     predicted = clf.classes_[scores(clf.model_, test.texts).argmax(axis=1)]
-    last, right = log[-1], [line["pseudo_accuracy"] for line in log if "pseudo_accuracy" in line]
+    accuracies = [figures["pseudo_accuracy"] for figures in epochs if "pseudo_accuracy" in figures]
     return {"accuracy": float(np.mean(predicted == np.array(test.labels))), "seconds": seconds, "n_test": len(test),
-            "pseudo_accuracy": right[-1], "dlav": last["dlav"], "a": last.get("a"),
+            "pseudo_accuracy": accuracies[-1], "dlav": epochs[-1]["dlav"], "a": epochs[-1].get("a"),
             "notices": clf.notices_}
 
 

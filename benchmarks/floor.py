@@ -1,24 +1,25 @@
-"""The pool must not hurt: each method with its pool against the same method on its labels alone.
+"""The pool must not hurt: each method with its pool against the same method on labelled texts only.
 
     python benchmarks/floor.py --data FOLDER [--per-class 2 5 10] [--seeds 0 1 2 3 4] [--plan laptop]
 
-Same labelled texts, same encoder, no dev set. `collapsed` counts the runs that noticed a collapse of their
-pseudo-labels and recovered.
+Same labelled texts, same encoder, no dev set. Notices tell which runs abandoned
+their pool after a collapse of the pseudo-labels.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from kept import scores
 
+from cached_scores import scores
 from halflabel import TextClassifier
 from halflabel.data.augmentation import WordEdits
-from protocol import SETS, Draw, Results, draw, load
+from protocol import SETS, Results, Sample, load, sample_per_class
 
 METHODS = ("lift", "bdd-s", "bdd-f", "am-s", "am-f")
 
@@ -32,7 +33,7 @@ def main() -> None:
         views = dict(zip(train.texts, WordEdits.fit(train.texts, seed=0).views(train.texts, 0), strict=True))
         for per_class in options.per_class:
             for seed in options.seeds:
-                split = draw(train, per_class, options.unlabelled, seed)
+                split = sample_per_class(train, per_class, options.unlabelled, seed)
                 for method in options.methods:
                     key = {"set": name, "per_class": per_class, "seed": seed, "method": method,
                            "unlabelled": options.unlabelled, "plan": options.plan}
@@ -43,7 +44,7 @@ def main() -> None:
                     print(key, {name: round(line[name], 4) for name in ("labels", "both")}, flush=True)
 
 
-def run(method: str, plan: str, split: Draw, views: dict[str, str], texts: list[str], truth: np.ndarray,
+def run(method: str, plan: str, split: Sample, views: dict[str, str], texts: Sequence[str], truth: np.ndarray,
         seed: int) -> dict[str, Any]:
     """Accuracy on the test texts from the labelled texts alone, and from both."""
     alone = TextClassifier(method, plan=plan, random_state=seed)
@@ -51,9 +52,9 @@ def run(method: str, plan: str, split: Draw, views: dict[str, str], texts: list[
     both = TextClassifier(method, plan=plan, random_state=seed)
     both.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts,
              views=[(views[text],) for text in split.pool.texts])
-    found = {name: clf.classes_[scores(clf.model_, texts).argmax(axis=1)]
-             for name, clf in (("labels", alone), ("both", both))}
-    return {name: float(np.mean(some == truth)) for name, some in found.items()} | {"notices": both.notices_}
+    accuracies: dict[str, Any] = {name: float(np.mean(clf.classes_[scores(clf.model_, texts).argmax(axis=1)] == truth))
+                                  for name, clf in (("labels", alone), ("both", both))}
+    return accuracies | {"notices": both.notices_}
 
 
 def parse() -> argparse.Namespace:

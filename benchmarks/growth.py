@@ -3,8 +3,8 @@
     python benchmarks/growth.py --data FOLDER [--sizes 2000 20000 200000] [--plans frozen laptop] [--method lift]
                                 [--plot]
 
-Texts are AG News'; beyond those that there are, halves of two of them make a new one. `lift` learns from a part of a
-large pool, other methods from all of it. `--plot` only draws the results that are there, into docs/growth.svg.
+Texts are AG News'; further ones are joined from halves of two of them. `lift` trains on a sample of a large pool, other
+methods on all of it. `--plot` only plots the existing results into docs/growth.svg.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ def main() -> None:
         for size in options.sizes:
             key = {"method": options.method, "plan": plan, "unlabelled": size}
             if not results.has(**key):
-                results.add(**key, **apart(options.data, options.method, plan, size))
-    draw(list(results))
+                results.add(**key, **measure_apart(options.data, options.method, plan, size))
+    plot(list(results))
 
 
-def apart(data: Path, method: str, plan: str, size: int) -> dict[str, Any]:
-    """One run in a process of its own, with an empty cache."""
+def measure_apart(data: Path, method: str, plan: str, size: int) -> dict[str, Any]:
+    """One run in a separate process with an empty cache."""
     with TemporaryDirectory() as cache:
         done = subprocess.run([sys.executable, __file__, "--data", str(data), "--method", method, "--one", plan,
                                str(size)], check=True, stdout=subprocess.PIPE, text=True,
@@ -69,16 +69,17 @@ def run(data: Path, method: str, plan: str, size: int) -> dict[str, Any]:
 
 
 def stretched(texts: list[str], size: int) -> list[str]:
-    """As many different texts as asked for: all there are, then halves of neighbours joined."""
-    found, gap = texts[:size], 1
-    while len(found) < size:
-        for one, other in zip(texts, texts[gap:], strict=False):
-            found.append(" ".join(one.split()[: len(one.split()) // 2] + other.split()[len(other.split()) // 2 :]))
+    """`size` different texts: the given ones, then halves of two of them joined."""
+    result, gap = texts[:size], 1
+    while len(result) < size:
+        for first, second in zip(texts, texts[gap:], strict=False):
+            left, right = first.split(), second.split()
+            result.append(" ".join(left[: len(left) // 2] + right[len(right) // 2 :]))
         gap += 1
-    return found[:size]
+    return result[:size]
 
 
-def draw(lines: list[dict[str, Any]]) -> None:
+def plot(lines: list[dict[str, Any]]) -> None:
     """Time and peak memory against the size of the pool."""
     import matplotlib
 
@@ -86,17 +87,17 @@ def draw(lines: list[dict[str, Any]]) -> None:
     matplotlib.rcParams["svg.hashsalt"] = "halflabel"  # the same figure gives the same file
     from matplotlib import pyplot
 
-    figure, places = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    for way in sorted({(line["method"], line["plan"]) for line in lines}):
-        rows = sorted((line for line in lines if (line["method"], line["plan"]) == way),
+    figure, axes = pyplot.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
+    for run in sorted({(line["method"], line["plan"]) for line in lines}):
+        rows = sorted((line for line in lines if (line["method"], line["plan"]) == run),
                       key=lambda line: line["unlabelled"])
         sizes = [row["unlabelled"] for row in rows]
-        places[0].plot(sizes, [row["seconds"] / 60 for row in rows], "o-", label=", ".join(way))
-        places[1].plot(sizes, [row["megabytes"] / 1024 for row in rows], "o-", label=", ".join(way))
-    for place, name in zip(places, ("minutes", "peak memory, GB"), strict=True):
-        place.set(xscale="log", yscale="log", xlabel="unlabelled texts", ylabel=name)
-        place.grid(True, which="both", alpha=0.3)
-        place.legend()
+        axes[0].plot(sizes, [row["seconds"] / 60 for row in rows], "o-", label=", ".join(run))
+        axes[1].plot(sizes, [row["megabytes"] / 1024 for row in rows], "o-", label=", ".join(run))
+    for ax, name in zip(axes, ("minutes", "peak memory, GB"), strict=True):
+        ax.set(xscale="log", yscale="log", xlabel="unlabelled texts", ylabel=name)
+        ax.grid(True, which="both", alpha=0.3)
+        ax.legend()
     figure.savefig(SVG, metadata={"Date": None})
 
 

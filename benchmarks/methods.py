@@ -3,10 +3,10 @@
     python benchmarks/methods.py --data FOLDER [--sets ag_news ... goemotions] [--seeds 0 1 2 3 4]
     python benchmarks/methods.py --data FOLDER --plan laptop [--methods freematch ...]
 
-Every set is for the methods that learn its kind of labels. With one label, labels, pool, strong views and test texts
-are those of balance.py; with several, draws, decisions and the file of results are those of multilabel.py. So vectors
-and finished runs are shared. Only the labelled texts and the pool differ from seed to seed. Time is that of `fit`, with
-vectors already computed where a method uses them.
+Each set is for the methods of its kind of labels. For one label per text, samples, strong views and test texts are
+those of balance.py; for several, samples, decisions and the result file are those of multilabel.py. So vectors and
+finished runs are shared. Only the labelled texts and the pool differ between seeds. Time is that of `fit` with cached
+vectors.
 """
 
 from __future__ import annotations
@@ -16,18 +16,17 @@ import time
 from pathlib import Path
 from typing import Any
 
-import multilabel
 import numpy as np
 import torch
-from kept import scores, store
 
-from balance import SETS
+import multilabel
+from cached_scores import scores, store
 from halflabel import TextClassifier
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.methods.registry import METHODS, Method
 from halflabel.types import Shape
-from protocol import Results, draw, load
+from protocol import SETS, Results, load, sample_per_class
 
 
 def main() -> None:
@@ -45,13 +44,13 @@ def one_label(name: str, options: argparse.Namespace) -> None:
     views = dict(zip(train.texts, WordEdits.fit(train.texts, seed=0).views(train.texts, 0), strict=True))
     for seed in options.seeds:
         for method in chosen(options, "multi-class"):
-            if options.plan != "frozen" and (METHODS[method].closed or METHODS[method].words):
+            if options.plan != "frozen" and (METHODS[method].no_steps or METHODS[method].bag_of_words):
                 continue  # the same under every plan
             key = {"set": name, "plan": options.plan, "per_class": options.per_class,
                    "unlabelled": options.unlabelled, "seed": seed, "method": method}
             if not results.has(**key):
-                if options.plan == "frozen" and not METHODS[method].words:
-                    encode(METHODS[method], train.texts + test.texts, list(views.values()))
+                if options.plan == "frozen" and not METHODS[method].bag_of_words:
+                    encode(METHODS[method], [*train.texts, *test.texts], list(views.values()))
                 line = run(train, test, views, key)
                 results.add(**key, **line)
                 print(name, seed, method, round(line["accuracy"], 4), f"{line['seconds']:.1f} s", *line["notices"],
@@ -70,13 +69,13 @@ def several_labels(name: str, options: argparse.Namespace) -> None:
 
 
 def chosen(options: argparse.Namespace, task: str) -> list[str]:
-    """The methods asked for, or all, of those that learn labels of that kind."""
+    """The requested methods, or all, that are for this kind of labels."""
     return [name for name, method in METHODS.items() if method.task == task and name in (options.methods or METHODS)]
 
 
 def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any]) -> dict[str, Any]:
-    """One run, measured on the test texts."""
-    split = draw(train, key["per_class"], key["unlabelled"], key["seed"])
+    """One run, evaluated on the test texts."""
+    split = sample_per_class(train, key["per_class"], key["unlabelled"], key["seed"])
     clf = TextClassifier(key["method"], plan=key["plan"], random_state=key["seed"])
     began = time.perf_counter()
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts,
@@ -88,9 +87,9 @@ def run(train: Corpus, test: Corpus, views: dict[str, str], key: dict[str, Any])
 
 
 def encode(method: Method, texts: list[str], views: list[str]) -> None:
-    """Computes the vectors that a method will ask for, so that its time does not hold them."""
+    """Fills the cache of vectors, so that the time of a run does not include them."""
     strong = method(Shape(labels=2, width=8, labelled=2, unlabelled=2)).strong_views
-    store(method.depths)(texts + views if strong else texts)
+    store(method.depths).vectors(texts + views if strong else texts)
 
 
 def parse() -> argparse.Namespace:

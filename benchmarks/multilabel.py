@@ -2,34 +2,35 @@
 
     python benchmarks/multilabel.py --data FOLDER [--sets ...] [--methods ...] [--seeds 0 1 2]
 
-Labelled texts are drawn at random by seed, whatever their labels. Thresholds come from labelled frequencies and scores
-of the unlabelled texts, never from the test texts. `--on rest` measures on training texts outside the draw instead,
-for choosing settings; such lines go to a file of their own.
+Labelled texts are sampled at random by seed, whatever their labels. Thresholds come from labelled frequencies and
+scores of the unlabelled texts, never from the test texts. `--on rest` evaluates on training texts outside the sample
+instead, to choose settings; such lines go to a file of their own.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from kept import scores
 
+from cached_scores import scores
 from halflabel import TextClassifier
 from halflabel.data.labels import Classes
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_label
-from protocol import Draw, Results, draw_any, load, setting
+from halflabel.events import EpochReport
+from protocol import Results, Sample, load, sample_texts, setting
 from rivals_several import RIVALS
 
 SETS = {"arxiv54": (200, 20_000), "pubmed_mesh23": (100, 5_000), "goemotions": (500, 20_000)}  # labelled, unlabelled
 METHODS = ("bce/frozen", "am-ml/frozen", "bdd-ml/frozen", "logreg")
 DECISIONS = ("prior-quantile", "fixed")
-FIGURES = ("micro_f1", "macro_f1", "ranking_loss", "lrap", "coverage", "empty")
+METRICS = ("micro_f1", "macro_f1", "ranking_loss", "lrap", "coverage", "empty")
 
 
 def main() -> None:
@@ -48,47 +49,48 @@ def compare(name: str, options: argparse.Namespace,
     classes = Classes.of([*train.labels, *test.labels])
     for seed in options.seeds:
         labelled, unlabelled = SETS[name]
-        draw = draw_any(train, labelled, options.unlabelled or unlabelled, seed)
-        measured = test if options.on == "test" else draw.rest
-        y, truth = classes.matrix(draw.labelled.labels), classes.matrix(measured.labels) > 0
+        split = sample_texts(train, labelled, options.unlabelled or unlabelled, seed)
+        measured = test if options.on == "test" else split.rest
+        y, truth = classes.matrix(split.labelled.labels), classes.matrix(measured.labels) > 0
         for method in options.methods:
-            key = {"set": name, "labelled": labelled, "unlabelled": len(draw.pool), "seed": seed, "method": method,
+            key = {"set": name, "labelled": labelled, "unlabelled": len(split.pool), "seed": seed, "method": method,
                    "n": len(measured)}
             if results.has(**key):
                 continue
             prepare(method, [*train.texts, *test.texts])
-            line = figures(run(method, draw, y, measured.texts, seed, dict(options.set)), y, truth)
+            line = figures(run(method, split, y, measured.texts, seed, dict(options.set)), y, truth)
             results.add(**key, **line)
             print(key, {rule: round(line[rule]["micro_f1"], 3) for rule in DECISIONS}, flush=True)
 
 
-def run(method: str, draw: Draw, y: np.ndarray, texts: list[str], seed: int,
+def run(method: str, split: Sample, y: np.ndarray, texts: Sequence[str], seed: int,
         changes: dict[str, float]) -> dict[str, Any]:
-    """Scores of the pool's and of other texts by one method, and what it has to say about itself."""
+    """Scores of the pool's and of other texts by one method, with its time and notices."""
     if method in RIVALS:
-        return RIVALS[method](draw, y, texts, seed) | {"logits": True, "slope": 1.0}
+        return RIVALS[method](split, y, texts, seed) | {"logits": True, "slope": 1.0}
     kind, plan = method.split("/")
-    log: list[dict[str, Any]] = []
+    epochs: list[dict[str, Any]] = []
     clf = TextClassifier(kind, plan=plan, random_state=seed, settings=changes or None)
     began = time.perf_counter()
-    clf.fit(draw.labelled.texts, y, unlabelled=draw.pool.texts, report=lambda line: log.append(line))
+    clf.fit(split.labelled.texts, y, unlabelled=split.pool.texts,
+            report=lambda event: epochs.append(event.figures) if isinstance(event, EpochReport) else None)
     seconds = time.perf_counter() - began
     calibration = clf.decision_.calibration
-    seen = draw.pool.texts[: clf.model_.facts["plan"]["survey"]]
-    return {"pool": scores(clf.model_, seen), "new": scores(clf.model_, texts),
+    pool = split.pool.texts[: clf.model_.facts["plan"]["survey"]]
+    return {"pool": scores(clf.model_, pool), "new": scores(clf.model_, texts),
             "seconds": seconds, "logits": calibration.logits, "slope": calibration.slope,
-            "nuclear_norm": log[-1].get("nuclear_norm"), "notices": clf.notices_}
+            "nuclear_norm": epochs[-1].get("nuclear_norm"), "notices": clf.notices_}
 
 
-def figures(found: dict[str, Any], y: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
-    """All figures under both decisions, and the rest of what a run said."""
-    pool, new, logits, slope = (found.pop(name) for name in ("pool", "new", "logits", "slope"))
+def figures(line: dict[str, Any], y: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
+    """The line of a run with all metrics under both decisions in place of its scores."""
+    pool, new, logits, slope = (line.pop(name) for name in ("pool", "new", "logits", "slope"))
     decision = Decision.fit(pool, y.mean(axis=0).astype(np.float64), source="pool", logits=logits, slope=slope,
                             chosen="fixed")
     for rule in DECISIONS:
-        all_of_them = multi_label(truth, decision(new, rule), new, range(y.shape[1]))
-        found[rule] = {name: all_of_them[name] for name in FIGURES}
-    return found
+        metrics = multi_label(truth, decision(new, rule), new, range(y.shape[1]))
+        line[rule] = {name: metrics[name] for name in METRICS}
+    return line
 
 
 def parse() -> argparse.Namespace:

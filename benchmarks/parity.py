@@ -69,7 +69,7 @@ def usb(folder: Path) -> SimpleNamespace:
         module = ModuleType(f"semilearn{name}")
         module.__path__ = [str(folder / module.__name__.replace(".", "/"))]
         sys.modules[module.__name__] = module
-    parts: dict[str, Any] = sys.modules  # type: ignore[assignment]
+    parts: dict[str, Any] = sys.modules
     parts["semilearn.core.hooks"].Hook = object
     parts["semilearn.algorithms.utils"].concat_all_gather = None
     masking = import_module("semilearn.algorithms.hooks.masking")

@@ -1,11 +1,11 @@
-"""A pool of a million texts: reading it in, opening it, looking at rows of it, and training on it.
+"""A pool of a million texts: ingesting it, opening it, random access, and training on it.
 
     python benchmarks/pool.py --data FOLDER [--sizes 100000 1000000]
 
-Texts of about 40 words are made by a seeded script; a share of the words of each is of its topic, so that there is
-something to learn. Each figure comes from a process of its own, so that its peak of resident memory is its own. Rates
-are given by wall clock and by processor seconds: on a machine that does other work the first says little. Training uses
-a random encoder of one layer and width 32, so that the memory is that of the pool and not of the encoder.
+Texts of about 40 words are generated with a seed; a share of the words of each belongs to its topic, so that there is
+something to learn. Each number comes from a separate process with its own peak memory. Rates are given by wall-clock
+and by processor seconds: with other load on the machine, the latter are more reliable. Training uses a random encoder
+of one layer and width 32, so that the memory is that of the pool and not of the encoder.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from protocol import Results
 WORDS = 20_000
 TOPICS = 4  # each has OWN words, the last of the vocabulary
 OWN = 200
-SHARE = 0.3  # of the words of a text, that are of its topic
+SHARE = 0.3  # of the words of a text that belong to its topic
 BLOCK = 10_000
-ROWS = 200_000  # random looks
+ROWS = 200_000  # random accesses
 TRAIN = {"frozen": ("bdd-s", "frozen"), "tokens": ("bdd-s", "laptop"), "default": ("lift", "laptop")}
 STEPS = {"epochs": 2, "epoch_steps": 50, "warmup": 10}
 
@@ -48,9 +48,9 @@ def main() -> None:
                 *(("train", name, n) for name in TRAIN)]
         for what, how, number in jobs:
             if not results.has(what=what, how=how, texts=number):
-                found = child(options.data, what, how, number)
-                results.add(what=what, how=how, texts=number, **found)
-                print(what, how, f"{number:,}", found, flush=True)
+                line = child(options.data, what, how, number)
+                results.add(what=what, how=how, texts=number, **line)
+                print(what, how, f"{number:,}", line, flush=True)
 
 
 def child(data: Path, what: str, how: str, n: int) -> dict[str, Any]:
@@ -99,14 +99,14 @@ def vocabulary() -> list[str]:
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float, float]:
-    """What the work gives, its seconds by the clock and its processor seconds."""
+    """The result of the work, its wall-clock seconds and its processor seconds."""
     wall, cpu = time.perf_counter(), time.process_time()
-    found = work()
-    return found, time.perf_counter() - wall, time.process_time() - cpu
+    result = work()
+    return result, time.perf_counter() - wall, time.process_time() - cpu
 
 
 def peak_megabytes() -> float:
-    """The most memory that was resident at any time, mapped files included."""
+    """Peak resident memory, including mapped files."""
     status = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return round(int(status["VmHWM"].split()[0]) / 1024, 1)
 
@@ -118,7 +118,7 @@ def pool_of(data: Path, how: str, n: str) -> Any:
 
 
 def ingest(data: Path, how: str, n: str) -> dict[str, Any]:
-    """Read, cleaned, told apart and written, the first time."""
+    """Parse, clean, deduplicate and write the cached pool."""
     import pyarrow.compute
     import pyarrow.json
     import pyarrow.parquet  # noqa: F401
@@ -131,7 +131,7 @@ def ingest(data: Path, how: str, n: str) -> dict[str, Any]:
 
 
 def opened(data: Path, how: str, n: str) -> dict[str, Any]:
-    """The store by itself, and found by the content of its file, which is hashed for that."""
+    """Open the cached pool directly, and by hashing its source file."""
     from halflabel.data.columns import TextColumn
 
     place = Path(pool_of(data, how, n).texts.files[0])
@@ -142,12 +142,12 @@ def opened(data: Path, how: str, n: str) -> dict[str, Any]:
 
 
 def access(data: Path, how: str, n: str) -> dict[str, Any]:
-    """Rows in random order, one by one."""
+    """Rows in random order, one at a time."""
     texts = pool_of(data, how, n).texts
     rows = np.random.default_rng(0).integers(0, len(texts), ROWS).tolist()
-    found, wall, cpu = timed(lambda: [len(texts[i]) for i in rows])
+    characters, wall, cpu = timed(lambda: [len(texts[i]) for i in rows])
     return {"per_second": round(ROWS / wall), "per_cpu_second": round(ROWS / cpu), "peak_mb": peak_megabytes(),
-            "mean_characters": round(float(np.mean(found)), 1)}
+            "mean_characters": round(float(np.mean(characters)), 1)}
 
 
 def train(data: Path, name: str, n: str) -> dict[str, Any]:

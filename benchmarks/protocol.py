@@ -1,4 +1,4 @@
-"""What all benchmarks share: data folders, splits, and results that a killed script can go on from.
+"""What all benchmarks share: data folders, samples, and results from which a killed script resumes.
 
 A data folder holds `train.parquet` and `test.parquet` with columns `text` and `label`.
 """
@@ -12,19 +12,19 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.bench.machine import machine
-from halflabel.bench.sampling import draw, draw_any
+from halflabel.bench.provenance import code_version, machine
+from halflabel.bench.sampling import Sample, sample_per_class, sample_texts
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.read import read
 
-__all__ = ["RESULTS", "SETS", "Draw", "Results", "draw", "draw_any", "load", "machine", "setting"]
+__all__ = ["RESULTS", "SETS", "Results", "Sample", "load", "machine", "sample_per_class", "sample_texts", "setting"]
 
 RESULTS = Path(__file__).parent / "results"
 SETS = {"ag_news": (6000, 2000), "sst5": (6000, None), "arxiv_topics10": (6000, 2000)}  # train and test texts
 
 
 def load(data: Path, name: str, part: str, limit: int | None = None) -> Corpus:
-    """One part of a data set; `limit` takes that many rows, the same for every caller."""
+    """One part of a data set; `limit` samples that many rows, the same for every caller."""
     corpus = read(data / name / f"{part}.parquet")
     if limit is None or limit >= len(corpus):
         return corpus
@@ -32,7 +32,7 @@ def load(data: Path, name: str, part: str, limit: int | None = None) -> Corpus:
 
 
 class Results:
-    """Lines of JSON, one for each finished run; a run that is there already is not done again."""
+    """Lines of JSON, one for each finished run; a finished run is not repeated."""
 
     def __init__(self, name: str) -> None:
         self.file = RESULTS / f"{name}.jsonl"
@@ -47,11 +47,11 @@ class Results:
 
     def add(self, **line: Any) -> None:
         with open(self.file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line | {"machine": machine()}) + "\n")
+            file.write(json.dumps(line | {"machine": machine(), "code": code_version()}) + "\n")
 
 
 def setting(pair: str) -> tuple[str, float]:
-    """KEY=NUMBER of a command line; a whole number stays one."""
+    """KEY=NUMBER of a command line; whole numbers become int."""
     key, _, number = pair.partition("=")
     value = float(number)
     return key, int(value) if value == int(value) else value

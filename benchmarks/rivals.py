@@ -1,8 +1,9 @@
-"""Other people's ways to the same end, on the same encoder: logistic regression, self-training, SetFit."""
+"""Competitors on the same encoder: logistic regression, self-training, SetFit."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -12,46 +13,45 @@ from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.loading import load_encoder, locate
-from protocol import Draw
+from protocol import Sample
 
 
-def vectors(texts: list[str]) -> np.ndarray:
-    """Frozen vectors of unit length, (N, H), computed once and kept."""
-    store = EncoderCache(cache_folder(), load_encoder("minilm"))
-    found = store.vectors(texts)
-    return found / np.linalg.norm(found, axis=1, keepdims=True)
+def vectors(texts: Sequence[str]) -> np.ndarray:
+    """Frozen vectors of unit length, (N, H), from the cache."""
+    x = EncoderCache(cache_folder(), load_encoder("minilm")).vectors(texts)
+    return np.asarray(x / np.linalg.norm(x, axis=1, keepdims=True))
 
 
-def logreg(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
+def logreg(split: Sample, test: Corpus, seed: int) -> dict[str, Any]:
     """Logistic regression on frozen vectors of the labelled texts."""
     from sklearn.linear_model import LogisticRegression
 
-    x, y, xt = vectors(draw.labelled.texts), np.array(draw.labelled.labels), vectors(test.texts)
+    x, y, xt = vectors(split.labelled.texts), np.array(split.labelled.labels), vectors(test.texts)
     began = time.perf_counter()
     model = LogisticRegression(C=10.0, max_iter=1000).fit(x, y)
     return {"predicted": model.predict(xt), "seconds": time.perf_counter() - began}
 
 
-def self_training(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
+def self_training(split: Sample, test: Corpus, seed: int) -> dict[str, Any]:
     """scikit-learn's self-training around the same logistic regression, with its defaults."""
     from sklearn.linear_model import LogisticRegression
     from sklearn.semi_supervised import SelfTrainingClassifier
 
-    x = np.concatenate([vectors(draw.labelled.texts), vectors(draw.pool.texts)])
-    y = np.concatenate([np.array(draw.labelled.labels), np.full(len(draw.pool), -1)])
+    x = np.concatenate([vectors(split.labelled.texts), vectors(split.pool.texts)])
+    y = np.concatenate([np.array(split.labelled.labels), np.full(len(split.pool), -1)])
     xt = vectors(test.texts)
     began = time.perf_counter()
     model = SelfTrainingClassifier(LogisticRegression(C=10.0, max_iter=1000)).fit(x, y)
     return {"predicted": model.predict(xt), "seconds": time.perf_counter() - began}
 
 
-def setfit(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
+def setfit(split: Sample, test: Corpus, seed: int) -> dict[str, Any]:
     """SetFit with its defaults: contrastive fine-tuning on the labelled texts, then a logistic head."""
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
     model = SetFitModel.from_pretrained(locate("minilm"))
-    rows = Dataset.from_dict({"text": draw.labelled.texts, "label": draw.labelled.labels})
+    rows = Dataset.from_dict({"text": split.labelled.texts, "label": split.labelled.labels})
     with TemporaryDirectory() as folder:
         arguments = TrainingArguments(output_dir=folder, batch_size=16, num_epochs=1, seed=seed, report_to="none",
                                       save_strategy="no", show_progress_bar=False)
@@ -62,4 +62,5 @@ def setfit(draw: Draw, test: Corpus, seed: int) -> dict[str, Any]:
     return {"predicted": predicted, "seconds": seconds}
 
 
-RIVALS = {"logreg": logreg, "self-training": self_training, "setfit": setfit}
+RIVALS: dict[str, Callable[[Sample, Corpus, int], dict[str, Any]]] = {
+    "logreg": logreg, "self-training": self_training, "setfit": setfit}

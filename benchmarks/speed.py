@@ -2,10 +2,10 @@
 
     python benchmarks/speed.py --data FOLDER [--steps 60] [--repeats 5]
 
-Both loops learn the same soft labels with the same optimizer and rates, in turn, in one process. The plain loop is
-what one writes without thinking of speed: transformers' model as it loads, shuffled batches that are padded to their
-longest text, fp32, all weights trained. halflabel's has the laptop plan's: batches of similar length, bf16 products, a
-share of the tokens dropped, word embeddings as they came, and averaged weights.
+Both loops train on the same soft labels with the same optimizer and learning rates, alternating in one process. The
+plain loop is unoptimised: transformers' model as it loads, shuffled batches that are padded to their longest text,
+fp32, all weights trained. halflabel's follows the laptop plan: batches of similar length, bf16 matrix products, a share
+of the tokens dropped, frozen word embeddings, and averaged weights.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import argparse
 import statistics
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,18 +23,19 @@ from torch.nn import functional
 from halflabel.classifier import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
-from halflabel.encoders.encoder import pool
+from halflabel.encoders.encoder import Encoder, pool
 from halflabel.encoders.inference import encode
-from halflabel.encoders.inputs import padded
-from halflabel.encoders.loading import load_encoder
-from halflabel.fitting import make_problem, prepare
+from halflabel.encoders.inputs import TokenInputs, padded
+from halflabel.encoders.loading import load_transformer
+from halflabel.fitting import freeze, make_problem
+from halflabel.methods.lift import LabelTable
 from halflabel.methods.registry import find
 from halflabel.nn.network import Network
-from halflabel.persistence.run_folder import Settings
+from halflabel.settings import Settings
 from halflabel.training.loop import Trainer
 from halflabel.training.objective import Objective, Problem
 from halflabel.types import Shape
-from protocol import Draw, Results, draw, load
+from protocol import Results, Sample, load, sample_per_class
 
 LABELLED, POOL = 8, 32  # texts in a step, as in the laptop plan of `lift`
 
@@ -43,7 +45,7 @@ def main() -> None:
     if options.threads:
         torch.set_num_threads(options.threads)
     train, test = load(options.data, "ag_news", "train"), load(options.data, "ag_news", "test", options.test)
-    split = draw(train, 10, options.steps * POOL, seed=0)
+    split = sample_per_class(train, 10, options.steps * POOL, seed=0)
     results = Results("speed")
     for repeat in range(options.repeats):
         for name, loop in (("halflabel", ours), ("plain", plain)):
@@ -53,48 +55,51 @@ def main() -> None:
                 accuracy = measure(network, test, split)
                 results.add(**key, texts_per_second=rate, accuracy=accuracy)
                 print(f"{name}: {rate:.1f} texts/s, accuracy {accuracy:.4f}", flush=True)
-    rate = {name: statistics.median(line["texts_per_second"] for line in results if line["loop"] == name)
-            for name in ("halflabel", "plain")}
-    print(f"halflabel runs {rate['halflabel'] / rate['plain']:.2f} times as many texts per second")
+    rates = {name: statistics.median(line["texts_per_second"] for line in results if line["loop"] == name)
+             for name in ("halflabel", "plain")}
+    print(f"halflabel runs {rates['halflabel'] / rates['plain']:.2f} times as many texts per second")
 
 
-def begin(split: Draw, steps: int, seed: int) -> tuple[Objective, Problem, Settings]:
-    """The default method at its start: encoder, head and soft labels."""
+def begin(split: Sample, steps: int, seed: int) -> tuple[Objective, Encoder, Problem, Settings]:
+    """The default method after its start: objective with soft labels, encoder, problem and settings."""
     wanted = TextClassifier("lift", random_state=seed, settings={"epochs": 1, "epoch_steps": steps})
     settings = wanted.chosen_settings("multi-class")
-    encoder = load_encoder("minilm", settings.plan.max_tokens)
-    shape = Shape(4, encoder.width, len(split.labelled), len(split.pool))
+    encoder = load_transformer("minilm", settings.plan.max_tokens)
+    classes = Classes.of(split.labelled.labels)
+    shape = Shape(len(classes), encoder.width, len(split.labelled), len(split.pool))
     torch.manual_seed(seed)
     objective = Objective(encoder, find("lift")(shape))
-    problem = make_problem(encoder, objective, split.labelled, split.pool, Classes.of(split.labelled.labels), settings)
-    return objective, problem, settings
+    problem = make_problem(encoder, objective, split.labelled, split.pool, classes, settings)
+    return objective, encoder, problem, settings
 
 
-def ours(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
+def ours(split: Sample, steps: int, seed: int) -> tuple[float, Network]:
     """halflabel's own loop."""
-    objective, problem, settings = begin(split, steps, seed)
-    prepare(objective.network.encoder, settings.plan)
-    run = Trainer(objective, problem, settings.plan, seed)
+    objective, encoder, problem, settings = begin(split, steps, seed)
+    freeze(encoder, settings.plan)
+    trainer = Trainer(objective, problem, settings.plan, seed)
     began = time.perf_counter()
-    while run.step < steps:
-        run.learn()
+    while trainer.step < steps:
+        trainer.train_step()
     seconds = time.perf_counter() - began
-    objective.network.load_state_dict(run.average.tensors)
+    objective.network.load_state_dict(trainer.average.module.state_dict())
     return steps * (LABELLED + POOL) / seconds, objective.network
 
 
-def plain(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
-    """A loop as in a tutorial, on the same start."""
-    objective, problem, settings = begin(split, steps, seed)
-    network, soft, encoder = objective.network, objective.pseudo.table, objective.network.encoder
-    y, ids = problem.y, problem.source.tokens[0]
+def plain(split: Sample, steps: int, seed: int) -> tuple[float, Network]:
+    """A tutorial loop from the same start."""
+    objective, encoder, problem, settings = begin(split, steps, seed)
+    pseudo_labels, inputs = objective.pseudo_labels, problem.inputs
+    assert isinstance(pseudo_labels, LabelTable) and isinstance(inputs, TokenInputs)
+    network, soft, y, ids = objective.network, pseudo_labels.table, problem.y, inputs.tokens[0]
+    body: Any = encoder.body
     optimizer = torch.optim.AdamW([
         {"params": network.encoder.parameters(), "lr": settings.plan.encoder_rate},
         {"params": network.head.parameters(), "lr": settings.plan.head_rate}])
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda t: 1 - t / steps)
     rng = np.random.default_rng(seed)
     order = rng.permutation(len(split.pool))
-    encoder.body.set_attn_implementation("sdpa")  # what transformers takes where nothing is asked for
+    body.set_attn_implementation("sdpa")  # the default of transformers
     network.train()
     began = time.perf_counter()
     for step in range(steps):
@@ -102,7 +107,7 @@ def plain(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
         unlabelled = order[POOL * step : POOL * (step + 1)]
         rows = np.concatenate([labelled, len(y) + unlabelled])
         tokens, mask = padded([ids[row] for row in rows], encoder)
-        h = pool(encoder.body(tokens, mask).last_hidden_state, mask, encoder.pooling)
+        h = pool(body(tokens, mask).last_hidden_state, mask, encoder.pooling)
         scores = network.head(network.head.features(h))
         targets = torch.cat([y[labelled], soft[unlabelled]])
         losses = -(targets * functional.log_softmax(scores, dim=1)).sum(dim=1)
@@ -114,9 +119,10 @@ def plain(split: Draw, steps: int, seed: int) -> tuple[float, Network]:
     return steps * (LABELLED + POOL) / (time.perf_counter() - began), network
 
 
-def measure(network: Network, test: Corpus, split: Draw) -> float:
+def measure(network: Network, test: Corpus, split: Sample) -> float:
     """Accuracy on the test texts."""
     network.eval()
+    assert isinstance(network.encoder, Encoder)
     h = torch.from_numpy(encode(network.encoder, test.texts))
     names = Classes.of(split.labelled.labels).names
     with torch.inference_mode():

@@ -1,8 +1,8 @@
-"""What each part of the closed-form start adds, and whether balanced angles would: accuracy on the pool, frozen.
+"""What each part of the closed-form start adds, and whether balanced angles would: accuracy on the pool.
 
     python benchmarks/start.py --data FOLDER [--seeds 0 1 2 3 4]
 
-True labels of the pool measure; they choose nothing. `angles` names the label whose prototype, the soft labels' mean
+True labels of the pool are used for evaluation only. `angles` names the label whose prototype, the soft labels' mean
 vector, is nearest in angle; `balanced` does so after Eq. 2.
 """
 
@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from halflabel.data.labels import Classes
-from halflabel.equations import angle_moments, angles, balanced, cosines, prototypes
+from halflabel.equations import angle_moments, angles, balanced, cosines, prototypes, slopes
 from halflabel.methods.closed_form import (
     WEIGHT_PRIOR,
     WEIGHT_SPREAD,
@@ -29,7 +29,7 @@ from halflabel.methods.closed_form import (
     weighted_sum,
 )
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, sharpened, smoothed, word_features
-from protocol import Draw, Results, draw, load
+from protocol import Results, Sample, load, sample_per_class
 from rivals import vectors
 
 SETS = {"ag_news": None, "sst5": None, "arxiv_topics10": 6000, "clinc150": None}
@@ -44,12 +44,12 @@ def main() -> None:
             for seed in options.seeds:
                 key = {"set": name, "per_class": per_class, "seed": seed, "unlabelled": options.unlabelled}
                 if not results.has(**key):
-                    line = stages(draw(train, per_class, options.unlabelled, seed), seed)
+                    line = stages(sample_per_class(train, per_class, options.unlabelled, seed), seed)
                     results.add(**key, **line)
                     print(key, {stage: round(value, 4) for stage, value in line.items()}, flush=True)
 
 
-def stages(split: Draw, seed: int) -> dict[str, Any]:
+def stages(split: Sample, seed: int) -> dict[str, Any]:
     """Accuracy on the pool after each part, in the order in which the start applies them."""
     classes = Classes.of(split.labelled.labels)
     labels, known = len(classes), classes.matrix(split.labelled.labels).astype(np.float64)
@@ -72,7 +72,7 @@ def stages(split: Draw, seed: int) -> dict[str, Any]:
     alpha, power = choose_smoothing(trial, weights, x, y, labels)
     graph = neighbour_graph(np.concatenate([x, pool]))
     soft = note("smoothed", sharpened(smoothed(graph, np.concatenate([known, soft]), alpha)[len(x) :], power))
-    counts = word_features(split.labelled.texts + split.pool.texts)
+    counts = word_features([*split.labelled.texts, *split.pool.texts])
     for _ in range(2):
         soft = corrected_by_words(counts, known, soft)
     note("words", soft)
@@ -89,7 +89,7 @@ def by_angles(x: np.ndarray, soft: np.ndarray, labelled: int) -> dict[str, np.nd
     f, y = torch.from_numpy(x - x[labelled:].mean(axis=0)), torch.from_numpy(soft)
     cos = cosines(f, prototypes(f, y))
     mu, var = angle_moments(angles(cos), y)
-    return {"angles": cos[labelled:].numpy(), "balanced": balanced(cos, mu, var)[labelled:].numpy()}
+    return {"angles": cos[labelled:].numpy(), "balanced": balanced(cos, mu, slopes(var))[labelled:].numpy()}
 
 
 def parse() -> argparse.Namespace:

@@ -1,4 +1,4 @@
-"""How long one waits before anything happens: import, --help, and one prediction, each in a new process.
+"""Start-up time: import, --help, and one prediction, each in a new process.
 
     python benchmarks/startup.py [--repeats 5]
 """
@@ -40,7 +40,7 @@ def main() -> None:
 def train(folder: Path) -> tuple[Path, Path]:
     """A small model of the default encoder, in a process of its own, and its export."""
     code = ("from pathlib import Path; from halflabel import TextClassifier; from halflabel.data.sample import sample; "
-            "from halflabel.export import export; rows = sample('train').take(list(range(100))); "
+            "from halflabel.persistence.onnx_export import export; rows = sample('train').take(list(range(100))); "
             "clf = TextClassifier(plan='frozen').fit(rows.texts, rows.labels); "
             f"clf.save({str(folder / 'model')!r}); "
             f"export(clf.model_, Path({str(folder / 'onnx')!r}), rows.texts[:16], int8=True)")

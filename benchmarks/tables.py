@@ -1,4 +1,4 @@
-"""Writes the tables of the documentation from the committed results; `--check` only says whether they agree.
+"""Writes the tables of the documentation from the committed results; `--check` only compares them.
 
     python benchmarks/tables.py [--check]
 """
@@ -32,7 +32,7 @@ def main() -> None:
 
 
 def filled(file: Path, tables: dict[str, str]) -> str:
-    """The file with each `<!-- table: name -->` block written anew."""
+    """The file with each `<!-- table: name -->` block replaced."""
     def block(found: re.Match[str]) -> str:
         return f"<!-- table: {found[1]} -->\n{tables[found[1]]}\n<!-- end -->"
 

@@ -1,11 +1,12 @@
-"""Prediction and encoding: halflabel against the usual ways, on the same texts, encoder and cores, in one process tree.
+"""Speed of prediction and encoding: halflabel against other implementations, on the same texts, encoder and cores.
 
     python benchmarks/throughput.py [--data FOLDER] [--texts 2000] [--repeats 3] [--ways "halflabel predict" setfit]
 
-The sample corpus is always measured, AG News' test set with `--data`. Ways take turns, so that what else the machine
-does hits all of them; each ratio is within one turn, and turns are added to those that there are. `peak` is the rate of
-bare matrix products at the shapes that the encoder's layers have in a batch, with as many workers: no way of encoding
-in its numbers can pass it. The model is the default's after one epoch, so that its labels are as sure as a user's.
+The sample corpus is always measured, AG News' test set with `--data`. Implementations ("ways") alternate, so that other
+load of the machine affects all of them; each ratio is within one round, and rounds are added to the existing ones.
+`peak` is the rate of bare matrix products at the shapes of the encoder's layers in a batch, with as many workers: an
+upper bound for encoding in the same precision. The model is the default's after one epoch, so that its predictions are
+as confident as a user's.
 """
 
 from __future__ import annotations
@@ -26,12 +27,13 @@ from halflabel.data.corpus import Corpus
 from halflabel.data.sample import sample
 from halflabel.encoders.acceleration import bf16_products
 from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
+from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode, threads_for
-from halflabel.encoders.loading import load_encoder, locate
+from halflabel.encoders.loading import load_transformer, locate
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.onnx_export import export, with_backend
 from halflabel.persistence.onnx_model import OnnxModel
-from protocol import Results, draw, load
+from protocol import Results, load, sample_per_class
 
 BATCH_SIZES = (1, 8, 32, 64)  # of which the pipeline gets its best
 Way = Callable[[Sequence[str]], Any]
@@ -44,7 +46,7 @@ def main() -> None:
     results = Results("throughput")
     for name, train, test in corpora(options):
         clf = TextClassifier(settings={"max_tokens": 256, "epochs": 1})
-        split = draw(train, 20, 1000, seed=0)
+        split = sample_per_class(train, 20, 1000, seed=0)
         clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
         texts = test.texts[: options.texts]
         with TemporaryDirectory() as folder:
@@ -52,16 +54,16 @@ def main() -> None:
 
 
 def corpora(options: argparse.Namespace) -> list[tuple[str, Corpus, Corpus]]:
-    found = [("sample", sample("train"), sample("train") + sample("test"))]
+    sets = [("sample", sample("train"), sample("train") + sample("test"))]
     if options.data:
-        found.append(("ag_news", load(options.data, "ag_news", "train", 10_000),
-                      load(options.data, "ag_news", "test", options.texts)))
-    return found
+        sets.append(("ag_news", load(options.data, "ag_news", "train", 10_000),
+                     load(options.data, "ag_news", "test", options.texts)))
+    return sets
 
 
-def measure(name: str, model: TrainedModel, texts: list[str], folder: Path, options: argparse.Namespace,
+def measure(name: str, model: TrainedModel, texts: Sequence[str], folder: Path, options: argparse.Namespace,
             results: Results) -> None:
-    """Lets the ways take turns; one line for each turn of each way."""
+    """Alternates the implementations; one line for each round of each."""
     ways = {key: make(model, folder) for key, make in WAYS.items() if not options.ways or key in options.ways}
     exact = reference(model, texts)
     for key, way in ways.items():
@@ -84,15 +86,15 @@ def measure(name: str, model: TrainedModel, texts: list[str], folder: Path, opti
                                                        for key, rate in rates.items()}, flush=True)
 
 
-def reference(model: TrainedModel, texts: list[str]) -> dict[str, np.ndarray]:
-    """Vectors and labels in fp32: what the others are compared with."""
+def reference(model: TrainedModel, texts: Sequence[str]) -> dict[str, np.ndarray]:
+    """Vectors and labels in fp32, as reference."""
     h = encode(model.encoder, texts, dtype=torch.float32)
     with torch.inference_mode():
         return {"vectors": h, "labels": model.network.classify(torch.from_numpy(h)).scores.argmax(dim=1).numpy()}
 
 
 def agreement(answer: np.ndarray, exact: dict[str, np.ndarray]) -> dict[str, float]:
-    """Smallest cosine of vectors, or share of equal labels; nothing for a way whose head is not ours."""
+    """Smallest cosine of vectors, or share of equal labels; empty for implementations with another head."""
     if not len(answer):
         return {}
     if answer.ndim == 1:
@@ -101,7 +103,8 @@ def agreement(answer: np.ndarray, exact: dict[str, np.ndarray]) -> dict[str, flo
     return {"cosine": float(((answer * h).sum(1) / np.linalg.norm(answer, axis=1) / np.linalg.norm(h, axis=1)).min())}
 
 
-# The ways. Each gets the model and a folder to write to, and gives a function from texts to vectors or labels.
+# Implementations: each takes the model and a folder to write to, and returns a function from texts to vectors or
+# labels.
 
 
 def halflabel_encode(model: TrainedModel, folder: Path) -> Way:
@@ -119,12 +122,17 @@ def halflabel_predict(backend: str) -> Callable[[TrainedModel, Path], Way]:
     return make
 
 
+def encoder_of(model: TrainedModel) -> Encoder:
+    assert isinstance(model.encoder, Encoder)
+    return model.encoder
+
+
 def transformer(model: TrainedModel) -> Any:
-    """Our encoder in sentence-transformers; the length limit is ours."""
+    """The model's encoder and length limit in sentence-transformers."""
     from sentence_transformers import SentenceTransformer
 
     theirs = SentenceTransformer(locate("minilm"), device="cpu")
-    theirs[0].auto_model.load_state_dict(model.encoder.body.state_dict(), strict=False)  # all but an unused pooler
+    theirs[0].auto_model.load_state_dict(encoder_of(model).body.state_dict(), strict=False)  # all but an unused pooler
     theirs.max_seq_length = model.encoder.max_tokens
     return theirs
 
@@ -147,7 +155,7 @@ def pipeline(model: TrainedModel, folder: Path) -> Way:
 
     def run(texts: Sequence[str], batch_size: int) -> np.ndarray:
         theirs(list(texts), batch_size=batch_size, truncation=True, max_length=model.encoder.max_tokens)
-        return np.empty(0)  # its head is as it was born: only its speed is looked at
+        return np.empty(0)  # its head is untrained: only its speed is measured
 
     def way(texts: Sequence[str]) -> np.ndarray:
         if not size:
@@ -172,13 +180,13 @@ def setfit(model: TrainedModel, folder: Path) -> Way:
 
     def way(texts: Sequence[str]) -> np.ndarray:
         theirs.predict(list(texts), show_progress_bar=False)
-        return np.empty(0)  # its head is not ours: only its speed is looked at
+        return np.empty(0)  # it has another head: only its speed is measured
     return way
 
 
 def plain(model: TrainedModel, folder: Path) -> Way:
-    """A loop as in a tutorial: texts as they come, 32 at a time, padded to the longest, fp32."""
-    encoder = load_encoder("minilm", model.encoder.max_tokens).eval()
+    """A tutorial loop: batches of 32 texts in their order, padded to the longest, fp32."""
+    encoder = load_transformer("minilm", model.encoder.max_tokens).eval()
     encoder.load_state_dict(model.encoder.state_dict())
 
     def way(texts: Sequence[str]) -> np.ndarray:
@@ -199,31 +207,31 @@ WAYS: dict[str, Callable[[TrainedModel, Path], Way]] = {
     "pipeline": pipeline, "setfit": setfit, "plain": plain}
 
 
-# What the machine can do.
+# Upper bound of the machine.
 
 
 def sizes(model: TrainedModel) -> tuple[int, int, int]:
-    config = model.encoder.body.config
+    config: Any = encoder_of(model).body.config
     return config.hidden_size, config.intermediate_size, config.num_hidden_layers
 
 
-def work(model: TrainedModel, texts: list[str]) -> float:
-    """Floating-point operations that the texts need, padding not counted: linear layers and attention."""
+def work(model: TrainedModel, texts: Sequence[str]) -> float:
+    """Floating-point operations for the texts without padding: linear layers and attention."""
     width, wide, layers = sizes(model)
     lengths = np.array([len(ids) for ids in model.encoder.tokens(texts)], dtype=np.float64)
     linear = 2 * (4 * width * width + 2 * width * wide) * lengths.sum()
     return float(layers * (linear + 4 * width * (lengths**2).sum()))
 
 
-def product_peak(model: TrainedModel, texts: list[str], seconds: float = 2.0) -> float:
-    """Operations per second of the layers' products alone, by as many workers as encoding has."""
+def product_peak(model: TrainedModel, texts: Sequence[str], seconds: float = 2.0) -> float:
+    """Operations per second of the layers' matrix products alone, with as many workers as encoding has."""
     width, wide, _ = sizes(model)
-    found = batches(windows(model.encoder.tokens, texts), padding=0, limit=TOKENS)
-    tokens = int(np.median([batch.ids.size for batch in found]))
+    token_counts = [batch.ids.size for batch in batches(windows(model.encoder.tokens, texts), padding=0, limit=TOKENS)]
+    tokens = int(np.median(token_counts))
     dtype = torch.bfloat16 if bf16_products(torch.device("cpu")) else torch.float32
     workers = worker_count(torch.get_num_threads(), len(texts))
 
-    def labour(_: int) -> float:
+    def multiply(_: int) -> float:
         pairs = [(torch.randn(tokens, i, dtype=dtype), torch.randn(o, i, dtype=dtype))
                  for i, o in [(width, width)] * 4 + [(width, wide), (wide, width)]]
         done, began = 0.0, time.perf_counter()
@@ -235,7 +243,7 @@ def product_peak(model: TrainedModel, texts: list[str], seconds: float = 2.0) ->
         return done / spent
 
     with threads_for(workers), ThreadPoolExecutor(workers) as pool:
-        return sum(pool.map(labour, range(workers)))
+        return sum(pool.map(multiply, range(workers)))
 
 
 def parse() -> argparse.Namespace:

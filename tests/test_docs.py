@@ -1,4 +1,4 @@
-"""Figures in the documentation come from the committed results, and its examples run."""
+"""Numbers in the documentation come from the committed results, and its examples run."""
 
 from __future__ import annotations
 
@@ -30,21 +30,21 @@ def test_the_python_example_runs(tiny_encoder: str, tmp_path: Path, monkeypatch:
     assert names["clf"].predict(["bread soup oven"]).shape == (1,)
 
 
-def test_every_method_stands_in_the_readme() -> None:
+def test_the_readme_names_every_method() -> None:
     from halflabel.methods.registry import METHODS
 
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     assert [name for name in METHODS if f"`{name}`" not in readme] == []
 
 
-def test_the_page_of_methods_is_what_the_registry_says() -> None:
+def test_the_methods_page_is_generated_from_the_registry() -> None:
     done = subprocess.run([sys.executable, "-m", "halflabel", "methods", "--markdown"], capture_output=True, text=True,
                           check=True)
     assert (ROOT / "docs" / "methods.md").read_text(encoding="utf-8") == done.stdout, \
         "stale: run halflabel methods --markdown > docs/methods.md"
 
 
-def test_public_names_are_sorted_and_there() -> None:
+def test_public_names_are_sorted_and_exist() -> None:
     import halflabel
 
     assert halflabel.__all__ == sorted(halflabel.__all__)

@@ -1,4 +1,4 @@
-"""`halflabel bench` from end to end, with a tiny encoder; killed in the middle of a run and gone on with."""
+"""`halflabel bench` from end to end, with a tiny encoder; killed in the middle of a run and resumed."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import pytest
 
 from cli_runner import Ran, runner, write_csv
 from conftest import tiny_texts
+from halflabel.bench.provenance import code_version
 
 SHORT = ("--set", "epochs=1", "--set", "epoch_steps=2", "--set", "warmup=2", "--set", "survey=50")
 
@@ -25,7 +26,7 @@ def cli(capsys: Any, monkeypatch: Any) -> Ran:
 
 
 @pytest.fixture
-def mine(tmp_path: Path) -> Path:
+def user_file(tmp_path: Path) -> Path:
     texts, labels = tiny_texts(30)
     write_csv(tmp_path / "mine.csv", texts, labels)
     return tmp_path / "mine.csv"
@@ -39,18 +40,18 @@ def test_a_dry_run_prints_the_exact_runs(cli: Ran) -> None:
     assert lines[-1] == "495 runs: 11 methods on ag_news, yelp, yahoo, 5 seeds"
     row = next(line for line in lines if line.startswith("yelp") and " bdd-f " in line).split()
     assert row[:7] == ["yelp", "bdd-f", "paper", "20/class", "20000", "dev", "0"] and "m=0.15" in row
-    found = json.loads(cli("bench", "paper", "--table", 8, "--dry-run", "--seeds", "3", "--plan", "laptop", "--encoder",
+    runs = json.loads(cli("bench", "paper", "--table", 8, "--dry-run", "--seeds", "3", "--plan", "laptop", "--encoder",
                            "minilm", "--json").out)
-    kinds = {(one["plan"], one["encoder"], one["seed"]) for one in found}
-    assert len(found) == 15 and kinds == {("laptop", "minilm", 3)}
-    assert "bdd-ml -unlabelled" in {one["method"] for one in found}
+    kinds = {(run["plan"], run["encoder"], run["seed"]) for run in runs}
+    assert len(runs) == 15 and kinds == {("laptop", "minilm", 3)}
+    assert "bdd-ml -unlabelled" in {run["method"] for run in runs}
 
 
 def test_a_dry_run_imports_nothing_heavy() -> None:
     code = ("import sys; sys.argv = ['halflabel', 'bench', 'paper', '--table', '2', '--dry-run']\n"
             "from halflabel.cli import main\n"
             "try:\n    main()\nexcept SystemExit:\n    pass\n"
-            "assert not {'torch', 'transformers', 'sklearn'} & set(sys.modules)")
+            "assert not {'torch', 'transformers', 'sklearn', 'matplotlib', 'jinja2'} & set(sys.modules)")
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
@@ -72,47 +73,54 @@ def test_quick_runs_its_grid_and_writes_the_report(cli: Ran, tiny_encoder: str, 
     assert "22 done" in cli("bench", "status", out).out
 
 
-def test_a_grid_on_a_file_of_ones_own(cli: Ran, mine: Path, tiny_encoder: str, tmp_path: Path) -> None:
+def test_a_grid_on_a_user_file(cli: Ran, user_file: Path, tiny_encoder: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = cli("bench", "run", "--sets", mine, "--methods", "bdd-f,am-f,ce,logreg", "--labelled", "2/class,4/class",
-               "--seeds", "0,1", "--encoder", tiny_encoder, *SHORT, "--processes", 2, "--out", out)
+    done = cli("bench", "run", "--sets", user_file, "--methods", "bdd-f,am-f,ce,logreg", "--labelled",
+               "2/class,4/class", "--seeds", "0,1", "--encoder", tiny_encoder, *SHORT, "--processes", 2, "--out", out)
     assert done.code == 0, done.err
     assert "16 of 16 runs done" in done.out, (out / "processes.log").read_text(encoding="utf-8")
     result = json.loads(next(out.glob("runs/*/result.json")).read_text(encoding="utf-8"))
     assert result["texts"]["test"] == 18 and result["megabytes"] > 50 and len(result["split"]["train"]) == 32
-    assert {"torch", "halflabel", "cpu"} <= set(result["machine"]) and result["plan"]["name"] == "frozen"
+    assert {"torch", "halflabel", "cpu", "threads"} <= set(result["machine"]) and result["plan"]["name"] == "frozen"
+    by_method = {line["run"]["method"]: line for line in (json.loads(file.read_text(encoding="utf-8"))
+                                                          for file in out.glob("runs/*/result.json"))}
+    assert by_method["bdd-f"]["pool_abandoned"] in (True, False) and by_method["am-f"]["label_angles"] == {}
+    statistics = by_method["bdd-f"]["label_angles"]
+    assert set(statistics) == {"food", "money", "sport"} and set(statistics["food"]) == {"a", "mu", "sigma"}
+    assert result["code"] == code_version()
     assert "Learning curves" in (out / "report.html").read_text(encoding="utf-8")
 
 
-def test_failed_runs_are_named_and_the_others_done(cli: Ran, mine: Path, tiny_encoder: str, tmp_path: Path,
+def test_failed_runs_are_reported_and_the_others_done(cli: Ran, user_file: Path, tiny_encoder: str, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     from halflabel.bench import execute
 
-    real = execute.measured
+    real = execute.evaluate
 
     def broken(model: Any, classes: Any, test: Any) -> Any:
         if model.method == "logreg":
             raise RuntimeError("out of\nluck")
         return real(model, classes, test)
 
-    monkeypatch.setattr(execute, "measured", broken)
+    monkeypatch.setattr(execute, "evaluate", broken)
     out = tmp_path / "out"
-    done = cli("bench", "run", "--sets", mine, "--methods", "ce,logreg", "--labelled", "2/class", "--seeds", "0",
+    done = cli("bench", "run", "--sets", user_file, "--methods", "ce,logreg", "--labelled", "2/class", "--seeds", "0",
                "--encoder", tiny_encoder, *SHORT, "--out", out)
     assert done.code == 1 and "1 of 2 runs done, 1 failed" in done.out and "RuntimeError: out of luck" in done.err
     assert "RuntimeError: out of luck" in (out / "report.md").read_text(encoding="utf-8")
     assert "failed: " in cli("bench", "status", out).out
-    monkeypatch.setattr(execute, "measured", real)
+    monkeypatch.setattr(execute, "evaluate", real)
     assert cli("bench", "run", "--out", out).code == 1
     assert cli("bench", "run", "--out", out, "--retry").code == 0
 
 
-def test_a_killed_bench_goes_on_inside_the_run(mine: Path, tiny_encoder: str, tmp_path: Path) -> None:
+def test_a_killed_bench_resumes_inside_the_run(user_file: Path, tiny_encoder: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    arguments = ["bench", "run", "--sets", str(mine), "--methods", "ce,bdd-f", "--labelled", "2/class", "--seeds", "0",
-                 "--plans", "laptop", "--encoder", tiny_encoder, "--set", "minutes=30", "--set", "epochs=2", "--set",
-                 "epoch_steps=40", "--set", "warmup=5", "--out", str(out)]
-    code = ("import torch; torch.set_num_threads(1); from halflabel.train import loop; loop.CHECKPOINT_SECONDS = 0.1\n"
+    arguments = ["bench", "run", "--sets", str(user_file), "--methods", "ce,bdd-f", "--labelled", "2/class",
+                 "--seeds", "0", "--plans", "laptop", "--encoder", tiny_encoder, "--set", "minutes=30", "--set",
+                 "epochs=2", "--set", "epoch_steps=40", "--set", "warmup=5", "--out", str(out)]
+    code = ("import torch; torch.set_num_threads(1); from halflabel.fitting import fit\n"
+            "fit.__kwdefaults__['checkpoint_seconds'] = 0.1\n"
             "from halflabel.cli import main; main()")
     process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL,
                                stderr=subprocess.PIPE, text=True, env=os.environ)
@@ -131,32 +139,32 @@ def test_a_killed_bench_goes_on_inside_the_run(mine: Path, tiny_encoder: str, tm
     assert len(list(out.glob("runs/*/result.json"))) == 2 and not list(out.glob("runs/*/model"))
     second = next(file for file in out.glob("runs/*/result.json") if file not in first)
     steps = [json.loads(line)["step"] for line in second.with_name("metrics.jsonl").read_text().splitlines()]
-    assert steps[:2] == [5, 45] and steps == sorted(set(steps))  # no epoch is told twice
+    assert steps[:2] == [5, 45] and steps == sorted(set(steps))  # no epoch is logged twice
 
 
-@pytest.mark.parametrize(("arguments", "said"), [
-    (("paper",), "give --table or --figure"),
+@pytest.mark.parametrize(("arguments", "message"), [
+    (("paper",), "give either --table or --figure"),
     (("paper", "--table", 9), "the paper has no Table 9"),
     (("paper", "--table", 1, "--dry-run"), "Table 1 describes the corpora"),
-    (("paper", "--table", 2, "--seeds", "x"), "--seeds x is not understood"),
-    (("paper", "--table", 2, "--plan", "slow", "--dry-run"), "plan 'slow' is not known"),
-    (("paper", "--table", 2, "--out", "q"), "say with --data FOLDER"),
-    (("quick", "--budget", "soon", "--out", "q"), "--budget soon is not understood; write 2h"),
-    (("run",), "name the folder of a queue with --out"),
-    (("run", "--out", "nowhere"), "nowhere holds no queue of runs"),
+    (("paper", "--table", 2, "--seeds", "x"), "--seeds x is invalid"),
+    (("paper", "--table", 2, "--plan", "slow", "--dry-run"), "unknown plan 'slow'"),
+    (("paper", "--table", 2, "--out", "q"), "--data FOLDER"),
+    (("quick", "--budget", "soon", "--out", "q"), "--budget soon is invalid; write 2h"),
+    (("run",), "give the folder of a queue with --out"),
+    (("run", "--out", "nowhere"), "nowhere is not a queue of runs"),
     (("run", "nowhere.json", "--out", "q"), "there is no file nowhere.json"),
     (("run", "grid.json", "--sets", "sample", "--out", "q"), "not both"),
     (("run", "--sets", "sample", "--methods", "ce", "--out", "q"), "a grid needs labelled"),
     (("run", "--sets", "sample", "--methods", "ce", "--labelled", "5"), "name a folder for the queue with --out"),
     (("run", "--sets", "sample", "--methods", "ce", "--labelled", "500/class", "--out", "q"), "not 500; ask for fewer"),
-    (("status", "nowhere"), "nowhere holds no queue of runs"),
-    (("report", "nowhere"), "nowhere holds no queue of runs"),
+    (("status", "nowhere"), "nowhere is not a queue of runs"),
+    (("report", "nowhere"), "nowhere is not a queue of runs"),
 ])
-def test_what_a_person_can_mend_is_one_sentence(cli: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-                                                arguments: tuple[object, ...], said: str) -> None:
+def test_user_errors_are_one_sentence(cli: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                                arguments: tuple[object, ...], message: str) -> None:
     monkeypatch.chdir(tmp_path)
     done = cli("bench", *arguments)
-    assert done.code == 2 and done.lines == 1 and said in done.err and done.out == "", done.err
+    assert done.code == 2 and done.lines == 1 and message in done.err and done.out == "", done.err
     assert list(tmp_path.iterdir()) == []
 
 

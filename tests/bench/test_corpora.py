@@ -1,4 +1,4 @@
-"""The six corpora as they are published, in small files of our own, and what is said where they are not so."""
+"""The six corpora in the layout of their publishers, with small contents, and messages about damaged files."""
 
 from __future__ import annotations
 
@@ -7,14 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from halflabel.bench.corpora import load
-from halflabel.bench.corpora.parts import PUBLIC, Parts, compared
-from halflabel.bench.corpora.sources import SOURCES
-from halflabel.bench.corpora.store import Kept
+from halflabel.bench.corpora import SOURCES, load
+from halflabel.bench.corpora.parts import PUBLISHED_SIZES, CorpusParts, SampledTexts, compare_with_paper
 from halflabel.bench.paper import TASKS
 from halflabel.data.corpus import Corpus
 from halflabel.data.sequences import LazySequence
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError
 
 AG = '"3","Oil (Agency)","Agency - Oil fell\\to a\\new low, ""again""."\n"4","Bees","They count."\n'
 YELP = '"5","dr. said \\""fine\\"".\\n\\nWe agreed."\n"1","bad, bad"\n'
@@ -57,20 +55,20 @@ def rcv1(folder: Path, train: str = ".I 1\n.W\nbank rate rose\nbank cut\n\n.I 2\
     return folder
 
 
-def said(folder: Path, name: str) -> str:
-    with pytest.raises(BadInput) as error:
+def message(folder: Path, name: str) -> str:
+    with pytest.raises(HalflabelError) as error:
         load(name, folder)
     return str(error.value)
 
 
 class TestClassCsv:
-    def test_ag_news_has_bodies_with_line_ends_mended(self, tmp_path: Path) -> None:
+    def test_ag_news_has_descriptions_with_line_breaks_unescaped(self, tmp_path: Path) -> None:
         parts = load("ag_news", tables(tmp_path, AG, AG.splitlines()[1]))
         assert list(parts.train.texts) == ['Agency - Oil fell to a new low, "again".', "They count."]
         assert parts.train.labels == ["Business", "Sci/Tech"] and parts.test.labels == ["Sci/Tech"]
         assert parts.dev is None and len(parts.notices) == 1
 
-    def test_yelp_has_its_escapes_undone(self, tmp_path: Path) -> None:
+    def test_yelp_is_unescaped(self, tmp_path: Path) -> None:
         parts = load("yelp", tables(tmp_path, YELP, YELP))
         assert list(parts.test.texts) == ['dr. said "fine".\n\nWe agreed.', "bad, bad"]
         assert parts.train.labels == [5, 1]
@@ -80,7 +78,7 @@ class TestClassCsv:
         assert list(parts.train.texts) == ["who votes? all do.\nor may.", "why blue sky,  I mean light"]
         assert parts.train.labels == ["Politics & Government", "Science & Mathematics"]
 
-    def test_a_header_gzip_windows_ends_and_the_unpacked_folder_are_fine(self, tmp_path: Path) -> None:
+    def test_a_header_gzip_windows_line_ends_and_the_unpacked_folder_are_accepted(self, tmp_path: Path) -> None:
         inside = tmp_path / "ag_news_csv"
         inside.mkdir()
         (inside / "train.csv.gz").write_bytes(gzip.compress(("Class Index,Title,Description\n" + AG).encode()))
@@ -92,15 +90,15 @@ class TestClassCsv:
         parts = load("yelp", tables(tmp_path, '"1","a\nb\u2028c\x0cd"\n"2","e"\n', YELP))
         assert list(parts.train.texts) == ["a\nb\u2028c\x0cd", "e"]
 
-    def test_texts_lie_on_disk_and_draws_in_memory(self, tmp_path: Path) -> None:
+    def test_texts_stay_on_disk_and_samples_are_in_memory(self, tmp_path: Path) -> None:
         parts = load("yelp", tables(tmp_path, YELP, YELP))
-        assert isinstance(parts.train.texts, Kept) and isinstance(parts.test.texts, LazySequence)
+        assert isinstance(parts.train.texts, SampledTexts) and isinstance(parts.test.texts, LazySequence)
         assert parts.train.take([1]).texts == ["bad, bad"] and parts.train.texts[-1] == "bad, bad"
         assert parts.train.texts[:1] == list(parts.train.texts)[:1] and len(parts.train.texts) == 2
 
-    def test_a_second_load_reads_the_store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_second_load_reads_the_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first = load("yelp", tables(tmp_path, YELP, YELP))
-        monkeypatch.setattr("halflabel.bench.corpora.class_csv.rows", lambda *_: pytest.fail("read again"))
+        monkeypatch.setattr("halflabel.bench.corpora.class_csv.parse_rows", lambda *_: pytest.fail("read again"))
         again = load("yelp", tmp_path)
         assert list(again.train.texts) == list(first.train.texts) and again.train.labels == first.train.labels
         tables(tmp_path, YELP * 2, YELP)
@@ -109,20 +107,20 @@ class TestClassCsv:
 
     @pytest.mark.parametrize(("train", "words"), [
         ('"3","a"\n', ["train.csv, line 1: 2 cells where class index, title, description are expected"]),
-        ('"3","a","b"\n"5","a","b"\n', ["line 2", "'5' is no class index from 1 to 4"]),
-        ('"3","a","b"\nx,"a","b"\n', ["line 2", "'x' is no class index"]),
-        ('"3","a\nb","c"\n"4","a","cut he', ["line 3", "may be cut", "unpack it again"]),
+        ('"3","a","b"\n"5","a","b"\n', ["line 2", "'5' is not a class index from 1 to 4"]),
+        ('"3","a","b"\nx,"a","b"\n', ["line 2", "'x' is not a class index"]),
+        ('"3","a\nb","c"\n"4","a","cut he', ["line 3", "may be truncated", "unpack it again"]),
         ('"3","a","\xe9t\xe9"\n'.encode("latin-1"), ["line 1", "not UTF-8"]),
         ("", ["train.csv is empty"]),
         ("World,a,b\nSports,c,d\n", ["train.csv", "none of the columns 'World', 'a', 'b'"]),
     ])
     def test_bad_files(self, tmp_path: Path, train: str | bytes, words: list[str]) -> None:
-        sentence = said(tables(tmp_path, train, AG), "ag_news")
+        sentence = message(tables(tmp_path, train, AG), "ag_news")
         assert all(word in sentence for word in words), sentence
         assert not list((tmp_path / "cache").rglob("*.arrow"))
 
-    def test_half_of_the_files_is_not_enough(self, tmp_path: Path) -> None:
-        assert "lacks test.csv; put it beside" in said(put(tmp_path, train__csv=AG), "ag_news")
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        assert "lacks test.csv; put it next to" in message(put(tmp_path, train__csv=AG), "ag_news")
 
 
 class TestOhsumed:
@@ -148,9 +146,9 @@ class TestOhsumed:
     def test_bad_folders(self, tmp_path: Path) -> None:
         folder = ohsumed(tmp_path / "all")
         (folder / "C03" / "0000002").write_text(" \n")
-        assert "C03/0000002 is empty; unpack" in said(folder, "ohsumed")
+        assert "C03/0000002 is empty; unpack" in message(folder, "ohsumed")
         (folder / "C23").rmdir()
-        assert "has no folder C23; unpack ohsumed-all-docs.tar.gz" in said(folder, "ohsumed")
+        assert "has no folder C23; unpack ohsumed-all-docs.tar.gz" in message(folder, "ohsumed")
 
 
 class TestAapd:
@@ -162,24 +160,24 @@ class TestAapd:
 
     def test_bad_files(self, tmp_path: Path) -> None:
         put(aapd(tmp_path), label_train="cs.DS\n")
-        sentence = said(tmp_path, "aapd")
-        assert "text_train has 2 lines" in sentence and "label_train has 1; one of them is cut" in sentence
+        sentence = message(tmp_path, "aapd")
+        assert "text_train has 2 lines" in sentence and "label_train has 1; one of them is truncated" in sentence
         put(tmp_path, label_train="cs.DS\n \n")
-        assert "label_train, line 2 is empty" in said(tmp_path, "aapd")
+        assert "label_train, line 2 is empty" in message(tmp_path, "aapd")
         (tmp_path / "text_val").unlink()
-        assert "lacks text_val; put it beside" in said(tmp_path, "aapd")
+        assert "lacks text_val; put it next to" in message(tmp_path, "aapd")
 
 
 class TestRcv1:
-    def test_tokens_meet_their_topics(self, tmp_path: Path) -> None:
+    def test_tokens_are_joined_with_their_topics(self, tmp_path: Path) -> None:
         parts = load("rcv1", rcv1(tmp_path))
         assert list(parts.train.texts) == ["bank rate rose bank cut", "gold fell"]
         assert parts.train.labels == [("E11", "ECAT"), ("M11",)]
         assert list(parts.test.texts) == [f"word{i} next" for i in range(4)]
         assert parts.test.labels == [("ECAT", "M11"), ("GCAT",), ("E11",), ("E11",)]
-        assert isinstance(parts.test.texts, LazySequence) and isinstance(parts.train.texts, Kept)
+        assert isinstance(parts.test.texts, LazySequence) and isinstance(parts.train.texts, SampledTexts)
 
-    def test_packed_files_give_the_same(self, tmp_path: Path) -> None:
+    def test_compressed_files_give_the_same(self, tmp_path: Path) -> None:
         plain, packed = rcv1(tmp_path / "plain"), rcv1(tmp_path / "packed" / "rcv1")
         for file in list(packed.iterdir()):
             Path(f"{file}.gz").write_bytes(gzip.compress(file.read_bytes()))
@@ -188,62 +186,64 @@ class TestRcv1:
         assert list(left.test.texts) == list(right.test.texts) and left.train.labels == right.train.labels
 
     @pytest.mark.parametrize(("train", "words"), [
-        (".I 1\n.W\nbank\n.I 2\n.W\n", ["line 4", "document 2 has no words after .W", "may be cut"]),
+        (".I 1\n.W\nbank\n.I 2\n.W\n", ["line 4", "document 2 has no words after .W", "may be truncated"]),
         (".I 1\nbank\n", ["line 1", "document 1 has no words after .W"]),
         (".I one\n.W\nbank\n", ["line 1", "'.I one' is not .I NUMBER"]),
         ("2286 864:0.04\n", ["line 1", "'2286 864:0.04' comes before the first .I", "lyrl2004_tokens_*.dat"]),
         ("\n", ["has no documents"]),
-        (".I 77\n.W\nbank\n", ["rcv1-v2.topics.qrels has no topic for document 77 of", "cut"]),
+        (".I 77\n.W\nbank\n", ["rcv1-v2.topics.qrels has no topic for document 77 of", "truncated"]),
     ])
     def test_bad_token_files(self, tmp_path: Path, train: str, words: list[str]) -> None:
-        sentence = said(rcv1(tmp_path, train), "rcv1")
+        sentence = message(rcv1(tmp_path, train), "rcv1")
         assert all(word in sentence for word in words), sentence
 
     def test_bad_topics_and_a_missing_file(self, tmp_path: Path) -> None:
         (rcv1(tmp_path) / "rcv1-v2.topics.qrels").write_text(TOPICS + "E11 5")
-        assert "line 9: 'E11 5' is not TOPIC DOCUMENT 1" in said(tmp_path, "rcv1")
+        assert "line 9: 'E11 5' is not TOPIC DOCUMENT 1" in message(tmp_path, "rcv1")
         (tmp_path / "lyrl2004_tokens_test_pt2.dat").unlink()
-        assert "lacks lyrl2004_tokens_test_pt2.dat" in said(tmp_path, "rcv1")
+        assert "lacks lyrl2004_tokens_test_pt2.dat" in message(tmp_path, "rcv1")
 
 
 class TestStatistics:
-    def test_what_differs_is_one_sentence(self, tmp_path: Path) -> None:
+    def test_differences_from_the_paper_are_one_sentence(self, tmp_path: Path) -> None:
         (sentence,) = load("aapd", aapd(tmp_path)).notices
-        assert sentence == ("aapd is not quite the paper's: it has 3 training texts (the paper: 54,840), 1 test texts "
-                            "(the paper: 1,000), 6 classes (the paper: 54), 1.50 labels per text (the paper: 2.41)")
+        assert sentence == ("aapd differs from the paper's corpus: it has 3 training texts (the paper: 54,840), 1 test "
+                            "texts (the paper: 1,000), 6 classes (the paper: 54), 1.50 labels per text (the paper: "
+                            "2.41)")
 
     def test_the_papers_counts_need_no_notice(self) -> None:
         names = ["World", "Sports", "Business", "Sci/Tech"]
         whole = [Corpus(["x"] * n, (names * n)[:n]) for n in (120_000, 7_600)]
-        assert compared("ag_news", Parts(whole[0], None, whole[1])).notices == ()
-        assert compared("mine", Parts(whole[1], None, whole[1])).notices == ()
+        assert compare_with_paper("ag_news", CorpusParts(whole[0], None, whole[1])).notices == ()
+        assert compare_with_paper("mine", CorpusParts(whole[1], None, whole[1])).notices == ()
 
     def test_yahoo_is_known_to_be_larger_than_the_paper_says(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert PUBLIC == {"yahoo": 1_400_000}
-        monkeypatch.setitem(PUBLIC, "yahoo", 20)
+        assert PUBLISHED_SIZES == {"yahoo": 1_400_000}
+        monkeypatch.setitem(PUBLISHED_SIZES, "yahoo", 20)
         many, few = (Corpus(["x"] * n, [*range(10)] * (n // 10)) for n in (20, 10))
-        (sentence,) = compared("yahoo", Parts(many, None, few)).notices
+        (sentence,) = compare_with_paper("yahoo", CorpusParts(many, None, few)).notices
         assert "20 training texts (the paper: 700,000)" in sentence and sentence.endswith("as the published file")
 
 
 @pytest.mark.parametrize("name", list(SOURCES))
-def test_what_is_missing_is_said_with_where_to_get_it(name: str, tmp_path: Path) -> None:
+def test_a_missing_corpus_is_named_with_its_publisher(name: str, tmp_path: Path) -> None:
     assert SOURCES.keys() == TASKS.keys()
     for folder in (tmp_path, tmp_path / "nowhere"):
-        sentence = said(folder, name)
+        sentence = message(folder, name)
         source = SOURCES[name]
-        assert sentence.startswith(f"{folder} has no files of {source.title}; get {source.archive} from {source.given}")
+        assert sentence.startswith(f"{folder} has no files of {source.title}; get {source.archive} from "
+                                   f"{source.publisher}")
         assert source.files[0] in sentence and source.files[-1] in sentence and "\n" not in sentence
 
 
-def test_files_with_a_header_of_the_users_are_read_as_such(tmp_path: Path) -> None:
+def test_files_with_another_header_are_read_as_user_files(tmp_path: Path) -> None:
     parts = load("ag_news", tables(tmp_path, "text,label\nred\\nose,World\n", "text,label\nblue,Sports\n"))
     assert parts.train.texts == ["red nose"] and parts.test.labels == ["Sports"]
     (tmp_path / "test.csv").rename(tmp_path / "test.txt.csv")
     assert load("ag_news", tmp_path).test.texts == ["blue"]
 
 
-def test_the_cache_command_knows_the_store(tmp_path: Path) -> None:
+def test_the_cache_command_knows_the_corpora(tmp_path: Path) -> None:
     from halflabel.atomic import cache_folder
     from halflabel.cli.cache import KINDS
 

@@ -1,58 +1,79 @@
-"""Figures are computed: the margin bias by the paper's equations, plots by plain arithmetic."""
+"""Figures: the margin bias follows the paper's equations, and SVG is fit to stand in a page of either theme."""
 
 from __future__ import annotations
 
+import re
+from importlib.resources import files
+from typing import Any
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from halflabel.bench.margin import DIRECTIONS, LABELLED, SPREADS, UNLABELLED, error_rates, example
-from halflabel.bench.svg import Panel, drawing, limits, ticks
+from halflabel.bench import document, figures
+from halflabel.bench.margin_bias import DEVIATIONS, DIRECTIONS, LABELLED, UNLABELLED, error_rates, example
+from halflabel.errors import MissingExtra
 
 
-def test_balanced_angles_move_the_border_towards_the_narrow_label() -> None:
-    found = example()
+def test_balanced_angles_move_the_boundary_towards_the_narrow_label() -> None:
+    plane = example()
     narrow, wide = DIRECTIONS
-    assert SPREADS[0] < SPREADS[1] and narrow < found.border["BDD"] < found.border["AM"] < wide
-    assert found.errors("BDD") < found.errors("AM")
-    assert found.labelled.sum() == 2 * LABELLED and len(found.y) == 2 * (LABELLED + UNLABELLED)
-    assert all((said == found.y)[found.labelled].all() for said in found.said.values())
+    assert DEVIATIONS[0] < DEVIATIONS[1] and narrow < plane.boundary["BDD"] < plane.boundary["AM"] < wide
+    assert plane.errors("BDD") < plane.errors("AM")
+    assert plane.labelled.sum() == 2 * LABELLED and len(plane.y) == 2 * (LABELLED + UNLABELLED)
+    assert all((labels == plane.y)[plane.labelled].all() for labels in plane.pseudo_labels.values())
 
 
-def test_over_draws_balanced_angles_err_less() -> None:
+def test_balanced_angles_err_less_over_random_samples() -> None:
     rates = error_rates(20)
     assert rates["BDD"][0] < 0.5 * rates["AM"][0]
 
 
-def test_errors_are_those_beyond_the_border() -> None:
-    found = example()
-    turn = np.degrees(np.arctan2(found.f[:, 1], found.f[:, 0]))
-    beyond = ((turn > found.border["AM"]) != (found.y == 1)) & ~found.labelled
-    assert abs(int(beyond.sum()) - found.errors("AM")) <= 1
+def test_errors_are_those_beyond_the_boundary() -> None:
+    plane = example()
+    direction = np.degrees(np.arctan2(plane.f[:, 1], plane.f[:, 0]))
+    beyond = ((direction > plane.boundary["AM"]) != (plane.y == 1)) & ~plane.labelled
+    assert abs(int(beyond.sum()) - plane.errors("AM")) <= 1
 
 
-@pytest.mark.parametrize(("low", "high", "wanted"), [
-    (0.0, 1.0, [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0.41, 0.58, [0.45, 0.5, 0.55]), (2.0, 2.0, [2.0]),
-    (300, 1300, [400, 600, 800, 1000, 1200])])
-def test_ticks_are_round(low: float, high: float, wanted: list[float]) -> None:
-    assert ticks(low, high) == pytest.approx(wanted)
+def panel(ax: Any) -> None:
+    ax.set_title("a < b & $c$ 語")
+    ax.plot([0, 1], [0, 1], color=figures.RED)
+    ax.plot([0.5], [0.5], "o", color=figures.BLUE)
 
 
-def test_a_point_lies_where_it_should() -> None:
-    panel = Panel("p", (0.0, 10.0), (1.0, 2.0), width=100.0, height=50.0)
-    corners = [panel.at(0.0, 1.0), panel.at(10.0, 2.0), panel.at(5.0, 1.5)]
-    assert corners == [(0.0, 50.0), (100.0, 0.0), (50.0, 25.0)]
-    assert limits([1.0, 3.0], pad=0.5) == (0.0, 4.0) and limits([2.0], zero=True)[0] == 0.0
+def test_svg_for_a_page() -> None:
+    svg = figures.draw([panel] * 5, alt='"quoted" <alt>', legend=[("<one>", figures.RED), ("two", figures.BLUE)])
+    tree = ElementTree.fromstring(svg)
+    assert tree.tag == "svg" and tree.get("role") == "img" and tree.get("aria-label") == '"quoted" <alt>'
+    texts = [text.text for text in tree.iter("text")]
+    assert texts.count("a < b & $c$ 語") == 5 and "<one>" in texts  # text stays text, and is not parsed as mathematics
+    assert "http" not in svg and "<metadata" not in svg
 
 
-def test_a_drawing_is_xml_with_names_escaped() -> None:
-    panel = Panel("a < b & c", (0.0, 1.0), (0.0, 1.0), x_name="x", y_name="y")
-    panel.line([(0.0, 0.0), (1.0, 1.0)], 0)
-    panel.bar(0.5, 0.1, 0.7, 1, tip="<7>")
-    panel.dot(0.2, 0.3, 2, hollow=True)
-    panel.triangle(0.2, 0.3, 2)
-    panel.text(0.1, 0.1, "<&>", colour=3)
-    tree = ElementTree.fromstring(drawing([panel] * 5, legend=[("<one>", 0)] * 30, alt='"quoted" <alt>'))
-    assert tree.get("aria-label") == '"quoted" <alt>' and len(tree.findall(".//rect")) == 5 + 30
-    assert {text.text for text in tree.iter("text")} >= {"a < b & c", "<one>", "<&>"}
+def test_colours_follow_the_theme_of_the_page() -> None:
+    svg = figures.draw([panel], alt="")
+    assert f"stroke: var(--c0, {figures.RED})" in svg and f"var(--ink, {figures.INK})" in svg
+    fixed = set(re.findall(r"(?<!, )#[0-9a-f]{6}\b", svg))
+    assert fixed == set() and "background" not in svg
+    css = files("halflabel.bench").joinpath("report.css").read_text(encoding="utf-8")
+    light, _, dark = css.partition("prefers-color-scheme: dark")
+    assert all(f"{name}:" in light and f"{name}:" in dark for name in figures.VARIABLES.values())
+
+
+def test_ids_are_unique_among_figures_and_references_resolve() -> None:
+    one, again = (figures.draw([panel], alt="one") for _ in range(2))
+    wide = figures.draw([panel, panel], alt="wide")
+    ids = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (one, wide)]
+    assert not ids[0] & ids[1]
+    for svg, known in zip((one, wide), ids, strict=True):
+        assert set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg)) <= known
+    assert one == again
+
+
+def test_a_missing_extra_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "find_spec", lambda name: None if name == "matplotlib" else object())
+    with pytest.raises(MissingExtra, match=r"^the report needs matplotlib; pip install 'halflabel\[bench\]'$"):
+        figures.draw([panel], alt="")
+    with pytest.raises(MissingExtra):
+        document.Document("title", "lead").html()

@@ -11,22 +11,22 @@ from pathlib import Path
 import pytest
 
 from halflabel import TextClassifier
-from halflabel.bench.ablation import resolve
+from halflabel.bench.comparisons import average_ranks
 from halflabel.bench.paper import (
     LOWER_IS_BETTER,
     METHODS,
     TABLES,
     TASKS,
-    Published,
+    PublishedScore,
     cell_of,
-    facts,
+    printed_tables,
     published,
-    scores,
+    score_matrix,
     statistics,
     table_runs,
 )
-from halflabel.bench.ranks import average_ranks
-from halflabel.errors import BadInput
+from halflabel.bench.runs import resolve
+from halflabel.errors import SettingError
 from halflabel.methods.registry import METHODS as REGISTRY
 
 RANKED = range(2, 8)
@@ -45,16 +45,16 @@ def rounded(value: float) -> str:
 
 
 def cell(number: int, *key: object) -> float:
-    found = [one.value for one in published(number)
-             if (one.metric, one.set, one.method, one.labelled, one.unlabelled) == key]
-    assert len(found) == 1
-    return found[0]
+    values = [score.value for score in published(number)
+              if (score.metric, score.set, score.method, score.labelled, score.unlabelled) == key]
+    assert len(values) == 1
+    return values[0]
 
 
 @pytest.mark.parametrize("number", RANKED)
 def test_average_ranks_are_those_printed(number: int) -> None:
     """Equal scores share the better rank; the mean is over all rows of both metrics; halves are rounded up."""
-    computed = average_ranks(*scores(published(number)))
+    computed = average_ranks(*score_matrix(published(number)))
     assert computed.keys() == TABLES[number].ranks.keys()
     differ = {(number, method): (f"{printed:.1f}", rounded(computed[method]))
               for method, printed in TABLES[number].ranks.items() if rounded(computed[method]) != f"{printed:.1f}"}
@@ -67,7 +67,7 @@ def test_other_rules_for_equal_scores_do_not_give_the_printed_ranks() -> None:
     def misses(ties: str) -> int:
         count = 0
         for number in range(2, 7):
-            table = facts()[str(number)]
+            table = printed_tables()[str(number)]
             totals = [0.0] * len(table["methods"])
             for metric, *_, values, _ in table["rows"]:
                 sign = 1 if metric in LOWER_IS_BETTER else -1
@@ -83,7 +83,7 @@ def test_other_rules_for_equal_scores_do_not_give_the_printed_ranks() -> None:
 
 @pytest.mark.parametrize("number", RANKED)
 def test_bold_numbers_are_the_best(number: int) -> None:
-    table, wrong = facts()[str(number)], {}
+    table, wrong = printed_tables()[str(number)], {}
     for metric, name, labelled, unlabelled, values, bold in table["rows"]:
         known = [value for value in values if value is not None]
         best = min(known) if metric in LOWER_IS_BETTER else max(known)
@@ -100,38 +100,38 @@ def test_every_table_has_all_its_cells() -> None:
     assert {number: len(published(number)) for number in TABLES} == {
         1: 27, 2: 18 * 11, 3: 24 * 10 - 6, 4: 18 * 6, 5: 18 * 6, 6: 24 * 5, 7: 24 * 5, 8: 8 * 5}
     for number in RANKED:
-        counted = Counter((one.metric, one.set) for one in published(number))
+        counted = Counter((score.metric, score.set) for score in published(number))
         rows = 3 if TABLES[number].varied == "labelled" else 4
         absent = {(metric, name): 1 for metric in TABLES[number].metrics for name in TASKS if number == 3}
         wanted = {(metric, name): rows * len(TABLES[number].methods) - absent.get((metric, name), 0)
                   for metric in TABLES[number].metrics for name in TASKS if TASKS[name] == TABLES[number].task}
         assert counted == wanted
-    assert all(one.deviation is None for number in TABLES for one in published(number))
+    assert all(score.deviation is None for number in TABLES for score in published(number))
 
 
 @pytest.mark.parametrize(("varied", "other"), [(3, 2), (6, 4), (7, 5)])
 def test_tables_agree_where_they_show_the_same_runs(varied: int, other: int) -> None:
-    left, right = ({tuple(one[1:6]): one.value for one in published(number)} for number in (varied, other))
+    left, right = ({tuple(score[1:6]): score.value for score in published(number)} for number in (varied, other))
     shared = left.keys() & right.keys()
     assert len(shared) == 2 * 3 * len(TABLES[varied].methods)
     assert {key: (left[key], right[key]) for key in shared if left[key] != right[key]} == {}
 
 
 def test_the_ablation_repeats_rows_of_other_tables() -> None:
-    for one in published(8):
-        name, _, part = one.method.partition(" ")
-        key = (one.metric, one.set, name, 100)
-        pool = 20000 if one.set == "ag_news" else 10000
-        ranking = one.metric in ("ranking_loss", "lrap")
-        tables = (2, 3) if one.set == "ag_news" else (5, 7) if ranking else (4, 6)
+    for score in published(8):
+        name, _, part = score.method.partition(" ")
+        key = (score.metric, score.set, name, 100)
+        pool = 20000 if score.set == "ag_news" else 10000
+        ranking = score.metric in ("ranking_loss", "lrap")
+        tables = (2, 3) if score.set == "ag_news" else (5, 7) if ranking else (4, 6)
         if part == "":
-            assert one.value == cell(tables[0], *key, pool)
+            assert score.value == cell(tables[0], *key, pool)
         elif part == "-bdd":
-            assert one.value == cell(tables[0], one.metric, one.set, resolve(one.method).method, 100, pool)
+            assert score.value == cell(tables[0], score.metric, score.set, resolve(score.method).method, 100, pool)
         elif part == "-unlabelled":
-            assert one.unlabelled == 0 and one.value == cell(tables[1], *key, 0)
-        elif part == "-all" and one.set == "ag_news":
-            assert one.unlabelled == 0 and one.value == cell(2, one.metric, one.set, "ce", 100, pool)
+            assert score.unlabelled == 0 and score.value == cell(tables[1], *key, 0)
+        elif part == "-all" and score.set == "ag_news":
+            assert score.unlabelled == 0 and score.value == cell(2, score.metric, score.set, "ce", 100, pool)
 
 
 def test_tables_are_numbered_and_described() -> None:
@@ -145,16 +145,16 @@ def test_tables_are_numbered_and_described() -> None:
 def test_statistics_of_the_corpora() -> None:
     assert statistics()["rcv1"] == (103, 23149, 2000, 781265, 3.24)
     assert statistics()["ag_news"].labels_per_text is None
-    assert Published(1, "yelp", "", 0, 0, "test", 50000.0) in published(1)
-    for name, one in statistics().items():  # what the largest run of each table draws is there
+    assert PublishedScore(1, "yelp", "", 0, 0, "test", 50000.0) in published(1)
+    for name, corpus in statistics().items():  # the largest run of each table fits
         runs = [run for number in range(2, 9) for run in table_runs(number, [0]) if run.set == name]
-        assert max(cell_of(run).labelled + run.unlabelled for run in runs) + one.dev <= one.train
+        assert max(cell_of(run).labelled + run.unlabelled for run in runs) + corpus.dev <= corpus.train
 
 
 @pytest.mark.parametrize("number", range(2, 9))
 def test_runs_find_their_published_numbers(number: int) -> None:
     runs = table_runs(number, [0])
-    assert {cell_of(run) for run in runs} == {one.cell for one in published(number)}
+    assert {cell_of(run) for run in runs} == {score.cell for score in published(number)}
     assert cell_of(replace(runs[0], set="mine")) is None
 
 
@@ -194,7 +194,7 @@ def test_runs_can_be_made_and_have_the_papers_schedule() -> None:
         assert len(both) == len(changes) + len(run.settings), "neither overrides the other"
         chosen = TextClassifier(name, plan=run.plan, settings=both).chosen_settings(TASKS[run.set])
         plan = chosen.plan
-        if REGISTRY[name].closed:
+        if REGISTRY[name].no_steps:
             continue
         assert (plan.epochs, plan.epoch_steps, plan.max_tokens) == (50, 1000, 256)
         assert (plan.encoder_rate, plan.head_rate, plan.encoder) == (1e-5, 1e-3, "bert-base-uncased")
@@ -207,9 +207,9 @@ def test_runs_can_be_made_and_have_the_papers_schedule() -> None:
 
 
 def test_tables_without_runs_are_refused() -> None:
-    with pytest.raises(BadInput, match="Table 1 describes the corpora"):
+    with pytest.raises(SettingError, match="Table 1 describes the corpora"):
         table_runs(1, [0])
-    with pytest.raises(BadInput, match="no Table 9; choose one of 1 to 8"):
+    with pytest.raises(SettingError, match="no Table 9; choose one of 1 to 8"):
         table_runs(9, [0])
 
 

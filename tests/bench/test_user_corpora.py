@@ -1,4 +1,4 @@
-"""Parts of the user's own: files and folders of any kind, Hugging Face datasets, one file that is split."""
+"""Corpora of the user: files and folders in any format, Hugging Face datasets, one file that is split."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from halflabel.bench.corpora import load
-from halflabel.errors import BadInput
+from halflabel.errors import DataError, HalflabelError
 
 
 def dataset(folder: Path, **columns: list[Any]) -> Path:
@@ -79,7 +79,7 @@ def test_one_file_is_split_in_the_same_way_each_time(tmp_path: Path, several: bo
     assert {*parts.train.texts, *parts.test.texts} == {f"text {i}" for i in range(30)}
     assert all(label in (f"c{int(text.split()[1]) % 3}", (f"c{int(text.split()[1]) % 3}",))
                for text, label in zip(parts.train.texts, parts.train.labels, strict=True))
-    assert "6 of its texts are held out for testing" in parts.notices[0]
+    assert "6 of its texts are held out as test set" in parts.notices[0]
 
 
 def test_a_single_dataset_is_split_too(tmp_path: Path) -> None:
@@ -89,27 +89,27 @@ def test_a_single_dataset_is_split_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("files", "words"), [
-    ({"train.csv": "text,label\na,b\n"}, "has no part named test (it has train); give one, for example test.csv"),
-    ({"test.csv": "text,label\na,b\n"}, "has no part named train (it has test)"),
+    ({"train.csv": "text,label\na,b\n"}, "has no test part (found: train); add one, for example test.csv"),
+    ({"test.csv": "text,label\na,b\n"}, "has no train part (found: test)"),
     ({"train.csv": "text,label\na,b\n", "test.csv": "text,label\na,b\nc,\n"},
-     "test.csv, text 2 has no label; a test part needs one for each text"),
+     "test.csv, text 2 has no label; label every text of the test part"),
     ({"train.csv": "text,label\na,b\n", "train.txt": "a\n", "test.csv": "text,label\na,b\n"},
-     "train.csv and train.txt could each be the train part; leave one"),
+     "train.csv and train.txt could both be the train part; remove one"),
     ({"notes.md": "hello"}, "is a folder; give one file inside it"),
 ])
 def test_bad_folders(tmp_path: Path, files: dict[str, str], words: str) -> None:
     for name, content in files.items():
         (tmp_path / name).write_text(content)
-    with pytest.raises(BadInput) as error:
+    with pytest.raises(HalflabelError) as error:
         load("mine", tmp_path)
     assert words in str(error.value)
 
 
 def test_what_has_no_parts_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(BadInput, match="does not exist; check the path"):
+    with pytest.raises(HalflabelError, match="does not exist; check the path"):
         load("mine", tmp_path / "nowhere")
     (tmp_path / "few.csv").write_text("text,label\na,x\nb,y\n")
-    with pytest.raises(BadInput, match="has 2 texts, too few to hold some out"):
+    with pytest.raises(DataError, match="has 2 texts, too few to hold out a test set"):
         load("mine", tmp_path / "few.csv")
-    with pytest.raises(BadInput, match="the mapping has no part named train \\(it has none\\)"):
+    with pytest.raises(DataError, match="the mapping has no train part \\(found: none\\)"):
         load("mine", {})

@@ -1,1 +1,1 @@
-"""The evidence: runs of methods on corpora, kept in a folder that can be gone on with, and the report on them."""
+"""The benchmark: runs of methods on corpora, kept in a folder that can be resumed, and the report on their results."""

@@ -1,4 +1,4 @@
-"""A document of headings, paragraphs, tables and figures, as one HTML file and as markdown."""
+"""A document of headings, paragraphs, tables and figures, as one HTML file (by a Jinja2 template) and as Markdown."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
-from importlib.resources import files
+from importlib.util import find_spec
+
+from halflabel.errors import MissingExtra
+
+EXTRA = ("jinja2", "matplotlib")
 
 
 @dataclass(frozen=True)
@@ -17,15 +21,15 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Text:
-    """A paragraph; `code` and **strong** are understood."""
+class Paragraph:
+    """Text in which `code` and **strong** are marked up."""
 
     text: str
 
 
 @dataclass(frozen=True)
-class Cell:
-    """A cell of a table: what it says, what it says below that, and where it leads."""
+class TableCell:
+    """A cell: its text, a smaller text below, and the id that it links to."""
 
     text: str
     below: str = ""
@@ -35,10 +39,14 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Table:
+class DataTable:
     head: Sequence[str]
-    rows: Sequence[Sequence[Cell | str]]
-    words: int = 1  # first columns that hold words; the others hold figures
+    rows: Sequence[Sequence[TableCell | str]]
+    text_columns: int = 1  # first columns that hold text; the others hold numbers
+
+    @property
+    def cells(self) -> list[list[TableCell]]:
+        return [[cell if isinstance(cell, TableCell) else TableCell(cell) for cell in row] for row in self.rows]
 
 
 @dataclass(frozen=True)
@@ -49,98 +57,70 @@ class Figure:
 
 @dataclass(frozen=True)
 class Details:
-    """What is folded away until somebody asks."""
+    """Elements that are folded under a summary."""
 
     summary: str
-    blocks: Sequence[Block]
+    elements: Sequence[Element]
     id: str = ""
 
 
-Block = Heading | Text | Table | Figure | Details
+Element = Heading | Paragraph | DataTable | Figure | Details
 
 
 @dataclass
 class Document:
     title: str
     lead: str
-    blocks: list[Block] = field(default_factory=list)
+    elements: list[Element] = field(default_factory=list)
 
     def html(self) -> str:
-        """One file with nothing outside of it."""
-        style = files("halflabel.bench").joinpath("report.css").read_text(encoding="utf-8")
-        contents = "".join(f'<a href="#{one.id}">{escape(one.text)}</a>' for one in self.blocks
-                           if isinstance(one, Heading) and one.level == 2 and one.id)
-        body = "".join(to_html(block) for block in self.blocks)
-        return ('<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
-                '<meta name="viewport" content="width=device-width, initial-scale=1">'
-                f"<title>{escape(self.title)}</title><style>\n{style}</style></head>\n<body><main><header>"
-                f"<h1>{escape(self.title)}</h1><p>{inline(self.lead)}</p><nav>{contents}</nav></header>\n"
-                f"{body}</main></body></html>\n")
+        """One self-contained file."""
+        require_extra()
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from markupsafe import Markup
+
+        environment = Environment(loader=PackageLoader("halflabel.bench", ""), autoescape=True, trim_blocks=True,
+                                  lstrip_blocks=True, undefined=StrictUndefined, keep_trailing_newline=True)
+        environment.filters["inline"] = lambda text: Markup(inline(text))
+        environment.tests["kind"] = lambda element, name: type(element).__name__ == name
+        contents = [element for element in self.elements if isinstance(element, Heading) and element.id]
+        return environment.get_template("report.html.j2").render(document=self, contents=contents)
 
     def markdown(self) -> str:
-        """The same without figures: their numbers stand in tables."""
-        parts = [f"# {self.title}", self.lead, *(to_markdown(block) for block in self.blocks)]
+        """The same without figures, whose numbers are in the tables."""
+        parts = [f"# {self.title}", self.lead, *map(to_markdown, self.elements)]
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
+def require_extra() -> None:
+    """An error with the remedy if the libraries of the report are not installed; imports none of them."""
+    if missing := [name for name in EXTRA if find_spec(name) is None]:
+        raise MissingExtra(f"the report needs {' and '.join(missing)}; pip install 'halflabel[bench]'")
+
+
 def inline(text: str) -> str:
-    """Escaped, with `code` and **strong**."""
-    found = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
-    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", found)
+    """Escaped HTML, with `code` and **strong** marked up."""
+    html = re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text, quote=False))
+    return re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", html)
 
 
-def to_html(block: Block) -> str:
-    if isinstance(block, Heading):
-        at = f' id="{block.id}"' if block.id else ""
-        return f"<h{block.level}{at}>{inline(block.text)}</h{block.level}>\n"
-    if isinstance(block, Text):
-        return f"<p>{inline(block.text)}</p>\n"
-    if isinstance(block, Figure):
-        return f"<figure>{block.svg}<figcaption>{inline(block.caption)}</figcaption></figure>\n"
-    if isinstance(block, Details):
-        at = f' id="{block.id}"' if block.id else ""
-        inside = "".join(to_html(one) for one in block.blocks)
-        return f"<details{at}><summary>{inline(block.summary)}</summary>{inside}</details>\n"
-    head = "".join(f'<th{_kind(i, block.words)}>{inline(name)}</th>' for i, name in enumerate(block.head))
-    rows = "".join(f"<tr>{''.join(_td(_cell(cell), i, block.words) for i, cell in enumerate(row))}</tr>\n"
-                   for row in block.rows)
-    return f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>\n'
+def to_markdown(element: Element) -> str:
+    match element:
+        case Heading():
+            return f"{'#' * element.level} {element.text}"
+        case Paragraph():
+            return element.text
+        case Figure():
+            return f"*Figure, in the HTML report:* {element.caption}"
+        case Details():
+            return "\n\n".join([f"**{element.summary}**", *map(to_markdown, element.elements)])
+        case DataTable():
+            rules = ["---"] * element.text_columns + ["---:"] * (len(element.head) - element.text_columns)
+            rows = [[_cell_markdown(cell) for cell in row] for row in element.cells]
+            return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in row) + " |"
+                             for row in (element.head, rules, *rows))
 
 
-def to_markdown(block: Block) -> str:
-    if isinstance(block, Heading):
-        return f"{'#' * block.level} {block.text}"
-    if isinstance(block, Text):
-        return block.text
-    if isinstance(block, Figure):
-        return f"*Figure, in the HTML report:* {block.caption}"
-    if isinstance(block, Details):
-        return "\n\n".join([f"**{block.summary}**", *(to_markdown(one) for one in block.blocks)])
-    lines = [_line(block.head), _line(["---"] * block.words + ["---:"] * (len(block.head) - block.words))]
-    return "\n".join([*lines, *(_line([_said(_cell(cell)) for cell in row]) for row in block.rows)])
-
-
-def _said(cell: Cell) -> str:
+def _cell_markdown(cell: TableCell) -> str:
     text = f"**{cell.text}**" if cell.strong else cell.text
     return f"{text}; {cell.below}" if cell.below else text
-
-
-def _line(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _cell(cell: Cell | str) -> Cell:
-    return cell if isinstance(cell, Cell) else Cell(cell)
-
-
-def _kind(i: int, words: int) -> str:
-    return "" if i < words else ' class="n"'
-
-
-def _td(cell: Cell, i: int, words: int) -> str:
-    said = inline(cell.text)
-    said = f"<strong>{said}</strong>" if cell.strong else said
-    said = f'<a href="#{cell.link}">{said}</a>' if cell.link else said
-    below = f"<small>{inline(cell.below)}</small>" if cell.below else ""
-    classes = " ".join(name for name in ("n" if i >= words else "w", cell.mark) if name)
-    return f'<td class="{classes}">{said}{below}</td>'

@@ -1,136 +1,213 @@
-"""One run from its draw to its figures."""
+"""One run: sample, fit, evaluate on the test set. N texts, K labels, D head width."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from halflabel.bench.ablation import resolve
-from halflabel.bench.machine import forget_peak, machine, peak
-from halflabel.bench.measure import measured
-from halflabel.bench.runs import Run
-from halflabel.bench.sets import OURS, Drawn, Parts, drawn, parts_of
+import numpy as np
+import torch
+
+from halflabel.bench.corpora import open_corpus
+from halflabel.bench.provenance import code_version, machine, peak_memory, reset_peak_memory
+from halflabel.bench.queue import Line
+from halflabel.bench.results import ARGMAX, RULES
+from halflabel.bench.runs import Run, resolve
+from halflabel.bench.sampling import PROTOCOL_SETTINGS, RunData, run_data
 from halflabel.classifier import TextClassifier
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
-from halflabel.errors import BadInput
+from halflabel.encoders.inference import encode
+from halflabel.equations import angle_moments, angles, cosines, prototypes
+from halflabel.errors import HalflabelError
+from halflabel.evaluation.metrics import collapsed, effective_classes, multi_class, multi_label, variance_difference
 from halflabel.events import EpochReport, Event, Report
+from halflabel.fitting import vector_cache
 from halflabel.methods.registry import find
+from halflabel.nn.network import PrecomputedVectors
+from halflabel.persistence.model import CHUNK, TrainedModel
 from halflabel.persistence.run_folder import fingerprint
 from halflabel.types import Shape
 
-FORMAT = 1
-Line = dict[str, Any]
+FORMAT = 1  # of a result; fields may be added under the same number
+METRICS = ("micro_f1", "macro_f1", "accuracy", "ranking_loss", "lrap", "coverage", "empty")
+BIN = 6  # degrees of a bar in a histogram of angles
+HISTOGRAMS = 12  # the most frequent labels have one
 
 
 def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: float = 0.0) -> tuple[Line, list[Line]]:
-    """The result of a run and its lines for each epoch; what a killed run left in `folder` is gone on with.
+    """The result of a run and a line for each epoch; resumes from `folder` if a killed process left checkpoints there.
 
-    `spent` are the seconds that earlier attempts took.
+    `spent` is the time that earlier attempts took, in seconds.
     """
-    parts = parts_of(run.set, data)
-    found = drawn(run, parts)
+    parts = open_corpus(run.set, data)
+    texts = run_data(run, parts)
+    sample, dev = texts.sample, texts.dev
     classes = Classes.of([*parts.train.labels, *parts.test.labels])
-    alone = forget_peak()
+    was_reset = reset_peak_memory()
     began, cpu = time.perf_counter(), time.process_time()
-    clf, log = fitted(run, found, classes, parts, folder, report)
+    clf, epochs = fit(run, data, texts, classes, folder, report)
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
     result = {
         "format": FORMAT, "run": run.to_json(), "task": parts.test.task, "labels": len(classes),
-        **measured(clf.model_, classes, found.test),
-        "pseudo": last(log, "pseudo_accuracy", "pseudo_f1"), "dev": last(log, "dev"),
-        "texts": {"labelled": len(found.draw.labelled), "unlabelled": len(found.draw.pool),
-                  "dev": len(found.dev or ()), "test": len(found.test)},
-        "split": {"train": fingerprint(found.draw.labelled, found.draw.pool),
-                  "test": fingerprint(found.test, (found.dev or found.test.take([])).without_labels())},
-        "notices": clf.notices_, "ended": clf.termination_condition_, "plan": clf.model_.facts["plan"],
+        **evaluate(clf.model_, classes, texts.test),
+        "pseudo": _last(epochs, "pseudo_accuracy", "pseudo_f1"), "dev": _last(epochs, "dev"),
+        "texts": {"labelled": len(sample.labelled), "unlabelled": len(sample.pool), "dev": len(dev or ()),
+                  "test": len(texts.test)},
+        "split": {"train": fingerprint(sample.labelled, sample.pool),
+                  "test": fingerprint(texts.test, (dev or texts.test.take([])).without_labels())},
+        "notices": clf.notices_, "ended": clf.termination_condition_, "pool_abandoned": _pool_abandoned(epochs),
+        "label_angles": label_angles(clf.model_), "plan": clf.model_.facts["plan"],
         "encoder": clf.model_.facts["encoder"], "seconds": round(spent + seconds, 2),
-        "cpu_seconds": round(cpu_seconds, 2), "interrupted": spent > 0, **peak(), "peak_is_of_this_run": alone,
-        "machine": machine(), "finished": datetime.now(UTC).isoformat(timespec="seconds")}
-    return result, log
+        "cpu_seconds": round(cpu_seconds, 2), "interrupted": spent > 0, **peak_memory(),
+        "peak_is_of_this_run": was_reset, "machine": machine(), "code": code_version(),
+        "finished": datetime.now(UTC).isoformat(timespec="seconds")}
+    return result, epochs
 
 
-def fitted(run: Run, found: Drawn, classes: Classes, parts: Parts, folder: Path,
-           report: Report) -> tuple[TextClassifier, list[Line]]:
-    """The trained classifier and a line for each epoch; only runs that fine-tune are kept while they go on."""
-    log: list[Line] = []
+def fit(run: Run, data: Path | None, texts: RunData, classes: Classes, folder: Path,
+        report: Report) -> tuple[TextClassifier, list[Line]]:
+    """The fitted classifier and a line for each epoch; only runs that fine-tune save checkpoints."""
+    epochs: list[Line] = []
 
-    def heard(event: Event) -> None:
+    def record(event: Event) -> None:
         if isinstance(event, EpochReport):
-            log.append(event.to_json())
+            epochs.append(event.to_json())
         report(event)
 
-    clf, several = make_classifier(run), parts.test.task == "multi-label"
-    labelled = found.draw.labelled
-    y = classes.matrix(labelled.labels) if several else labelled.labels
-    given = {"unlabelled": found.draw.pool.texts, "dev": dev_of(found, classes, several),
-             "truth": truth_of(found, classes, several), "views": views_of(run, found.draw.pool, parts.train),
-             "report": heard}
-    model = folder / "model"
-    settings = clf.chosen_settings(parts.test.task)
+    clf, multilabel, labelled = make_classifier(run), texts.test.task == "multi-label", texts.sample.labelled
+    y = classes.matrix(labelled.labels) if multilabel else labelled.labels
+    arguments = {"unlabelled": texts.sample.pool.texts, "dev": _dev(texts, classes, multilabel),
+                 "truth": _truth(texts, classes, multilabel), "views": _views(run, texts.sample.pool, data),
+                 "report": record}
+    settings = clf.chosen_settings(texts.test.task)
     if settings.plan.frozen or find(settings.method).bag_of_words:
-        return clf.fit(labelled.texts, y, **given), log
+        return clf.fit(labelled.texts, y, **arguments), epochs
+    model = folder / "model"
     try:
-        clf.fit(labelled.texts, y, **given, folder=model, resume=(model / "run.json").is_file())
-    except BadInput:
+        clf.fit(labelled.texts, y, **arguments, folder=model, resume=(model / "run.json").is_file())
+    except HalflabelError:
         if not (model / "run.json").is_file():
             raise
-        shutil.rmtree(model)  # another version's, or torn: nothing that could be gone on with
-        clf.fit(labelled.texts, y, **given, folder=model)
+        shutil.rmtree(model)  # damaged, or of another version: it cannot be resumed
+        clf.fit(labelled.texts, y, **arguments, folder=model)
     lines = (model / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     return clf, [line for line in map(json.loads, lines) if "epoch" in line]
 
 
 def make_classifier(run: Run) -> TextClassifier:
-    """The estimator as anybody would call it; an ablation is a method of the registry with some settings changed."""
+    """The estimator of a run; an ablation is a registered method with changed settings."""
     method, changes = resolve(run.method)
-    settings = {name: value for name, value in run.settings if name not in OURS} | changes
+    settings = {name: value for name, value in run.settings if name not in PROTOCOL_SETTINGS} | changes
     return TextClassifier(method, run.encoder, run.plan, settings=settings or None, random_state=run.seed)
 
 
-def dev_of(found: Drawn, classes: Classes, several: bool) -> tuple[Sequence[str], Any] | None:
-    """Dev texts whose labels training can know."""
-    if found.dev is None:
+def _dev(texts: RunData, classes: Classes, multilabel: bool) -> tuple[Sequence[str], Any] | None:
+    """The dev set, without classes that no labelled text has."""
+    if texts.dev is None:
         return None
-    if several:
-        return found.dev.texts, classes.matrix(found.dev.labels)
-    known = set(found.draw.labelled.labels)
-    dev = found.dev.take([i for i, label in enumerate(found.dev.labels) if label in known])
+    if multilabel:
+        return texts.dev.texts, classes.matrix(texts.dev.labels)
+    known = set(texts.sample.labelled.labels)
+    dev = texts.dev.take([i for i, label in enumerate(texts.dev.labels) if label in known])
     return dev.texts, dev.labels
 
 
-def truth_of(found: Drawn, classes: Classes, several: bool) -> Any:
-    """Labels of the pool, which measure pseudo-labels; none if a class of the pool has no labelled text."""
-    if several:
-        return classes.matrix(found.draw.truth)
-    return found.draw.truth if set(found.draw.truth) <= set(found.draw.labelled.labels) else None
+def _truth(texts: RunData, classes: Classes, multilabel: bool) -> Any:
+    """Labels of the pool, which evaluate pseudo-labels; None if a class of the pool has no labelled text."""
+    truth = texts.sample.truth
+    if multilabel:
+        return classes.matrix(truth)
+    return truth if set(truth) <= set(texts.sample.labelled.labels) else None
 
 
-def views_of(run: Run, pool: Corpus, train: Corpus) -> Sequence[Sequence[str]] | None:
-    """Strong views, if the method learns on them: those of the corpus, or word edits that all seeds share."""
-    recipe = find(resolve(run.method).method)(Shape(labels=2, width=8, labelled=2, unlabelled=2))
-    if not recipe.strong_views or not len(pool):
+def _views(run: Run, pool: Corpus, data: Path | None) -> Sequence[Sequence[str]] | None:
+    """Strong views for the methods that use them: those of the corpus, or word edits that all seeds share."""
+    method = find(resolve(run.method).method)(Shape(labels=2, width=8, labelled=2, unlabelled=2))
+    if not method.strong_views or not len(pool):
         return None
-    return pool.views or [(view,) for view in edits(run.set, len(train), train).views(pool.texts, 0)]
+    return pool.views or [(view,) for view in _word_edits(run.set, data).views(pool.texts, 0)]
 
 
-_edits: dict[tuple[str, int], WordEdits] = {}
+@lru_cache(maxsize=4)
+def _word_edits(name: str, data: Path | None) -> WordEdits:
+    """Word edits fitted on all training texts of a corpus."""
+    return WordEdits.fit(open_corpus(name, data).train.texts, seed=0)
 
 
-def edits(name: str, size: int, train: Corpus) -> WordEdits:
-    """Word edits fitted on all training texts of a corpus, once in a process."""
-    if (name, size) not in _edits:
-        _edits[name, size] = WordEdits.fit(train.texts, seed=0)
-    return _edits[name, size]
+def evaluate(model: TrainedModel, classes: Classes, test: Corpus) -> Line:
+    """Metrics under each decision rule, whether predictions collapsed, and the label angles of the test texts."""
+    f, scores = _outputs(model, test)
+    truth = classes.matrix(test.labels, source=test.source) > 0
+    if model.task == "multi-label":
+        predicted = {rule: model.rules(scores, rule) for rule in RULES}
+        metrics = {rule: multi_label(truth, labels, scores, classes.names) for rule, labels in predicted.items()}
+    else:
+        columns = np.array([classes.index(name) for name in model.classes.names])[scores.argmax(axis=1)]
+        predicted = {ARGMAX: np.eye(len(classes), dtype=bool)[columns]}
+        metrics = {ARGMAX: multi_class(truth.argmax(axis=1), columns, classes.names)}
+    first = next(iter(metrics))
+    return {"figures": {rule: {name: values[name] for name in METRICS if name in values}
+                        for rule, values in metrics.items()},
+            "per_label": {name: row["f1"] for name, row in metrics[first]["per_label"].items()},
+            "collapse": _collapse(predicted[first], truth), "angles": angle_report(f, truth, classes)}
 
 
-def last(log: Sequence[Line], *names: str) -> float | None:
+def _outputs(model: TrainedModel, test: Corpus) -> tuple[np.ndarray, np.ndarray]:
+    """Features (N, D) and scores (N, K) of the test texts; the vectors of a frozen encoder are cached."""
+    frozen = isinstance(model.network.encoder, PrecomputedVectors)
+
+    def chunks() -> Iterator[np.ndarray]:
+        for start in range(0, len(test), CHUNK):
+            texts = test.texts[start : start + CHUNK]
+            yield vector_cache(model.encoder)(texts) if frozen else encode(model.encoder, texts)
+
+    outputs = [model.classify(h) for h in chunks()]
+    return (np.concatenate([output.f.cpu().numpy() for output in outputs]),
+            np.concatenate([output.scores.cpu().numpy() for output in outputs]))
+
+
+def _collapse(predicted: np.ndarray, truth: np.ndarray) -> Line:
+    """Whether predictions (N, K) use less than half as many labels as the truth (N, K)."""
+    counts, true_counts = (matrix.sum(axis=0).astype(np.float64) for matrix in (predicted, truth))
+    return {"collapsed": bool(collapsed(counts, true_counts)), "labels_used": round(effective_classes(counts), 2),
+            "labels_there": round(effective_classes(true_counts), 2)}
+
+
+def angle_report(f: np.ndarray, truth: np.ndarray, classes: Classes) -> Line:
+    """Eqs. 6-8 over test texts with their true labels: DLAV, and a histogram of angles for the frequent labels."""
+    y = torch.from_numpy(truth.astype(np.float32))
+    theta = angles(cosines(torch.from_numpy(f), prototypes(torch.from_numpy(f), y)))
+    mean, variance = (moment.double().numpy() for moment in angle_moments(theta, y))
+    degrees, present = np.degrees(theta.numpy()), np.flatnonzero(truth.sum(axis=0) > 1)
+    frequent = sorted(present, key=lambda k: -truth[:, k].sum())[:HISTOGRAMS]
+    edges = np.arange(0, 180 + BIN, BIN)
+    return {"dlav": variance_difference(variance[present]), "bin": BIN, "labels": {
+        str(classes.names[k]): {"mean": float(np.degrees(mean[k])), "deviation": float(np.degrees(variance[k] ** 0.5)),
+                                "counts": np.trim_zeros(np.histogram(degrees[truth[:, k], k], edges)[0], "b").tolist()}
+        for k in frequent}}
+
+
+def label_angles(model: TrainedModel) -> dict[str, dict[str, float]]:
+    """a, mu and sigma (Eqs. 2, 7 and 8) of each label at the end of training; empty without balanced angles."""
+    statistics = model.network.angles.report()
+    return {str(name): {symbol: round(values[k], 6) for symbol, values in statistics.items()}
+            for k, name in enumerate(model.classes.names) if statistics}
+
+
+def _pool_abandoned(epochs: Sequence[Line]) -> bool:
+    """Whether the collapse guard abandoned the pool: an epoch carries a notice in this case alone."""
+    return any("notice" in epoch for epoch in epochs)
+
+
+def _last(epochs: Sequence[Line], *names: str) -> float | None:
     """The latest value under one of the names."""
-    found = [line[name] for line in log for name in names if line.get(name) is not None]
-    return found[-1] if found else None
+    values = [epoch[name] for epoch in epochs for name in names if epoch.get(name) is not None]
+    return values[-1] if values else None

@@ -1,4 +1,4 @@
-"""The paper's tables as data: what was published, and the runs that would measure it again."""
+"""The paper's tables as data: the published numbers, and the runs that measure them again."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
-from halflabel.bench.ablation import resolve, without_pool
-from halflabel.bench.runs import Run
-from halflabel.errors import BadInput
+from halflabel.bench.runs import Run, resolve, without_pool
+from halflabel.errors import SettingError
 from halflabel.types import Task
 
 LOWER_IS_BETTER = frozenset({"ranking_loss"})
@@ -40,23 +39,31 @@ SETTINGS: dict[str, dict[str, float]] = {
     "vat": {"eps": 5.0, "alpha": 1.0, "xi": 0.1},
 }
 YELP: dict[str, dict[str, float]] = {"s": {"m": 0.3, "T": 0.3}, "f": {"m": 0.15}}  # by the ending of the method
+# Corpus, method, labelled and unlabelled texts of the runs behind a figure; Fig. 2 is computed.
+FIGURES: dict[int, tuple[tuple[str, str, int, int], ...]] = {
+    1: (("ag_news", "am-f", 100, 20_000), ("ag_news", "am-f", 20_100, 0),
+        ("aapd", "am-ml", 200, 20_000), ("aapd", "am-ml", 20_200, 0)),
+    4: (("ag_news", "bdd-f", 100, 20_000), ("ag_news", "am-f", 100, 20_000),
+        ("aapd", "bdd-ml", 200, 20_000), ("aapd", "am-ml", 200, 20_000)),
+}
+Varied = Literal["corpus", "labelled", "unlabelled", "parts"]
 
 
 @dataclass(frozen=True)
-class Table:
-    """One table: what varies in it, its columns (methods of the registry) and what it measures."""
+class PaperTable:
+    """One table: what varies in it, its columns (registered methods) and its metrics."""
 
     number: int
     title: str
     task: Task | None  # None: both
-    varied: Literal["corpus", "labelled", "unlabelled", "parts"]
+    varied: Varied
     methods: tuple[str, ...]
     metrics: tuple[str, ...]
     ranks: Mapping[str, float]  # average ranks as printed; none for Tables 1 and 8
 
 
-class Cell(NamedTuple):
-    """What is measured: a method with so many labelled texts in all and so many unlabelled ones."""
+class PaperCell(NamedTuple):
+    """What a printed number was measured on: a method and the numbers of labelled (in total) and unlabelled texts."""
 
     set: str
     method: str
@@ -64,7 +71,7 @@ class Cell(NamedTuple):
     unlabelled: int
 
 
-class Published(NamedTuple):
+class PublishedScore(NamedTuple):
     """One printed number; the paper gives no deviations."""
 
     table: int
@@ -77,11 +84,11 @@ class Published(NamedTuple):
     deviation: float | None = None
 
     @property
-    def cell(self) -> Cell:
-        return Cell(*self[1:5])
+    def cell(self) -> PaperCell:
+        return PaperCell(*self[1:5])
 
 
-class Statistics(NamedTuple):
+class CorpusStatistics(NamedTuple):
     """A row of Table 1."""
 
     classes: int
@@ -92,98 +99,104 @@ class Statistics(NamedTuple):
 
 
 @cache
-def facts() -> dict[str, Any]:
-    """What was printed, as it stands in the package."""
-    found: dict[str, Any] = json.loads(files("halflabel.bench").joinpath("published.json").read_text(encoding="utf-8"))
-    return found
+def printed_tables() -> dict[str, Any]:
+    """The contents of published.json: the paper's tables as printed, by number."""
+    tables: dict[str, Any] = json.loads(files("halflabel.bench").joinpath("published.json").read_text(encoding="utf-8"))
+    return tables
 
 
-def statistics() -> dict[str, Statistics]:
+def statistics() -> dict[str, CorpusStatistics]:
     """Table 1: the corpora by name."""
-    return {name: Statistics(*row) for name, *row in facts()["1"]["rows"]}
+    return {name: CorpusStatistics(*row) for name, *row in printed_tables()["1"]["rows"]}
 
 
-def published(number: int) -> list[Published]:
-    """All numbers of a table, row by row; cells that the paper leaves empty are not there."""
-    table = facts()[str(_known(number))]
+def published(number: int) -> list[PublishedScore]:
+    """All numbers of a table, row by row, without the cells that the paper leaves empty."""
+    if str(number) not in printed_tables():
+        raise SettingError(f"the paper has no Table {number}; choose one of 1 to {len(printed_tables())}")
     if number == 1:
-        return [Published(1, name, "", 0, 0, metric, float(value))
-                for name, one in statistics().items() for metric, value in one._asdict().items() if value is not None]
-    cells = []
+        return [PublishedScore(1, name, "", 0, 0, metric, float(value)) for name, corpus in statistics().items()
+                for metric, value in corpus._asdict().items() if value is not None]
+    table, scores = printed_tables()[str(number)], []
     for metric, name, labelled, unlabelled, *model, values, _ in table["rows"]:
         for title, value in zip(table["methods"], values, strict=True):
             method = _method(name, model[0], title) if model else _method(name, title)
             if value is not None:
-                cells.append(Published(number, name, method, labelled, 0 if without_pool(method) else unlabelled,
-                                       metric, value))
-    return cells
+                scores.append(PublishedScore(number, name, method, labelled, 0 if without_pool(method) else unlabelled,
+                                             metric, value))
+    return scores
 
 
 def table_runs(number: int, seeds: Sequence[int]) -> list[Run]:
-    """The runs of a table in its order, each once under each seed: BERT-base, the paper's schedule, a dev set.
-
-    Where a text has one label, the labelled texts are as many of each class; `cell_of` counts them in all.
-    """
+    """The runs of a table in its order, each once under each seed: BERT-base, the paper's schedule, a dev set."""
     if number == 1:
-        raise BadInput("Table 1 describes the corpora and has no runs; choose one of 2 to 8")
-    cells = dict.fromkeys(cell.cell for cell in published(number))
-    return [Run(one.set, one.method, "paper", one.labelled // per_class(one.set), per_class(one.set) > 1,
-                one.unlabelled, seed, "dev", settings(one.set, one.method)) for one in cells for seed in seeds]
+        raise SettingError("Table 1 describes the corpora and has no runs; choose one of 2 to 8")
+    cells = dict.fromkeys(score.cell for score in published(number))
+    return [_run(cell, seed) for cell in cells for seed in seeds]
 
 
-def cell_of(run: Run) -> Cell | None:
-    """Where a run stands in the paper's tables; nowhere if the paper does not have its corpus."""
+def figure_runs(number: int, seeds: Sequence[int]) -> list[Run]:
+    """The runs that a figure of the paper is drawn from."""
+    if number not in FIGURES:
+        raise SettingError(f"Figure {number} has no runs; choose 1 (spread of angles) or 4 (pseudo-labels)")
+    return [_run(PaperCell(*cell), seed) for cell in FIGURES[number] for seed in seeds]
+
+
+def _run(cell: PaperCell, seed: int) -> Run:
+    """The run of a cell; the paper draws multi-class labelled texts evenly, so they are counted per class."""
+    classes = classes_drawn_evenly(cell.set)
+    return Run(cell.set, cell.method, "paper", cell.labelled // classes, classes > 1, cell.unlabelled, seed, "dev",
+               settings(cell.set, cell.method))
+
+
+def cell_of(run: Run) -> PaperCell | None:
+    """The cell of the paper's tables that a run measures; None for corpora that the paper does not have."""
     if run.set not in TASKS:
         return None
-    return Cell(run.set, run.method, run.labelled * (per_class(run.set) if run.per_class else 1), run.unlabelled)
+    classes = classes_drawn_evenly(run.set) if run.per_class else 1
+    return PaperCell(run.set, run.method, run.labelled * classes, run.unlabelled)
 
 
-def per_class(name: str) -> int:
-    """Classes of a corpus of the paper among which labelled texts are drawn evenly; 1 for any other corpus."""
+def classes_drawn_evenly(name: str) -> int:
+    """The number of classes that labelled texts are drawn from evenly; 1 for multi-label and unknown corpora."""
     return statistics()[name].classes if TASKS.get(name) == "multi-class" else 1
 
 
 def settings(name: str, method: str) -> tuple[tuple[str, float], ...]:
-    """What the paper sets for a method on a corpus; what an ablation changes is left to `ablation.resolve`."""
+    """The paper's settings for a method on a corpus, without those that an ablation changes."""
     resolved, changes = resolve(method)
-    found = SETTINGS.get(resolved, {})
-    if name == "yelp" and found:
-        found = found | YELP.get(resolved.rpartition("-")[2], {})
-    return tuple(sorted((key, value) for key, value in found.items() if key not in changes))
+    values = SETTINGS.get(resolved, {})
+    if name == "yelp" and values:
+        values = values | YELP.get(resolved.rpartition("-")[2], {})
+    return tuple(sorted((key, value) for key, value in values.items() if key not in changes))
 
 
-def scores(cells: Iterable[Published]) -> tuple[dict[str, dict[str, float]], set[str]]:
-    """Numbers as `ranks.average_ranks` takes them, and the columns in which the lower one wins."""
+def score_matrix(scores: Iterable[PublishedScore]) -> tuple[dict[str, dict[str, float]], set[str]]:
+    """Numbers as `comparisons.average_ranks` takes them, and the columns in which the lower one wins."""
     rows: dict[str, dict[str, float]] = {}
-    low = set()
-    for cell in cells:
-        column = f"{cell.metric} {cell.set} {cell.labelled} {cell.unlabelled}"
-        rows.setdefault(cell.method, {})[column] = cell.value
-        if cell.metric in LOWER_IS_BETTER:
-            low.add(column)
-    return rows, low
+    lower = set()
+    for score in scores:
+        column = f"{score.metric} {score.set} {score.labelled} {score.unlabelled}"
+        rows.setdefault(score.method, {})[column] = score.value
+        if score.metric in LOWER_IS_BETTER:
+            lower.add(column)
+    return rows, lower
 
 
-def _method(name: str, title: str, part: str = "") -> str:
-    return f"{METHODS[TASKS[name]][title]} {part}".strip()
+def _method(name: str, title: str, ablation: str = "") -> str:
+    return f"{METHODS[TASKS[name]][title]} {ablation}".strip()
 
 
-def _known(number: int) -> int:
-    if str(number) not in facts():
-        raise BadInput(f"the paper has no Table {number}; choose one of 1 to {len(facts())}")
-    return number
+def _table(number: int) -> PaperTable:
+    table, scores = printed_tables()[str(number)], published(number)
+    tasks = {TASKS[score.set] for score in scores}
+    ranked = [_method(scores[0].set, title) for title in table["methods"]] if "ranks" in table else []
+    methods = tuple(ranked or dict.fromkeys(score.method for score in scores if score.method))
+    varied: Varied = ("corpus" if number == 1 else "parts" if number == 8 else
+                      "labelled" if number in (2, 4, 5) else "unlabelled")
+    return PaperTable(number, table["title"], tasks.pop() if len(tasks) == 1 else None, varied, methods,
+                      tuple(dict.fromkeys(score.metric for score in scores)),
+                      dict(zip(ranked, table.get("ranks", []), strict=True)))
 
 
-def _table(number: int) -> Table:
-    found, cells = facts()[str(number)], published(number)
-    tasks = {TASKS[cell.set] for cell in cells}
-    named = [_method(cells[0].set, title) for title in found["methods"]] if "ranks" in found else []
-    methods = tuple(named or dict.fromkeys(cell.method for cell in cells if cell.method))
-    varied: Literal["corpus", "labelled", "unlabelled", "parts"] = (
-        "corpus" if number == 1 else "parts" if number == 8 else "labelled" if number in (2, 4, 5) else "unlabelled")
-    return Table(number, found["title"], tasks.pop() if len(tasks) == 1 else None, varied, methods,
-                 tuple(dict.fromkeys(cell.metric for cell in cells)),
-                 dict(zip(named, found.get("ranks", []), strict=True)))
-
-
-TABLES: dict[int, Table] = {number: _table(number) for number in range(1, 9)}
+TABLES: dict[int, PaperTable] = {number: _table(number) for number in range(1, 9)}

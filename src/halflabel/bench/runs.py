@@ -1,4 +1,4 @@
-"""A run: one method on one draw of one corpus. It is known by its content."""
+"""A run: one method on one sample of one corpus, identified by its content. A method may be an ablation by name."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, NamedTuple
 
-from halflabel.errors import BadInput
+from halflabel.errors import SettingError
 
 PLANS = ("frozen", "laptop", "paper")
 PROTOCOLS = ("dev", "none")
@@ -18,52 +18,105 @@ PROTOCOLS = ("dev", "none")
 class Run:
     """One cell of a grid under one seed."""
 
-    set: str  # name of a corpus: "sample", one of the six, or a user's path
+    set: str  # name of a corpus: "sample", one of the paper's, or a path
     method: str  # registry name or an ablation such as "bdd-f -unlabelled"
     plan: str  # frozen | laptop | paper
-    labelled: int  # labelled texts: per class if `per_class`, else in all
+    labelled: int  # labelled texts: per class if `per_class`, else in total
     per_class: bool
     unlabelled: int
     seed: int
-    protocol: str  # "dev" (best epoch on a dev set, as in the papers) | "none" (as users live)
-    settings: tuple[tuple[str, float], ...] = ()  # per-dataset changes of plan or method
+    protocol: str  # "dev" (best epoch on a dev set, as in the papers) | "none" (last epoch)
+    settings: tuple[tuple[str, float], ...] = ()  # changes to the plan or to hyper-parameters
     encoder: str | None = None
 
     @property
     def key(self) -> str:
-        """Short content hash, used as the name of the run's folder."""
+        """Short content hash, the name of the run's folder."""
         content = json.dumps(self.to_json(), sort_keys=True, ensure_ascii=True).encode("ascii")
         return hashlib.blake2b(content, digest_size=8).hexdigest()
 
+    @property
+    def label_budget(self) -> str:
+        """The number of labelled texts as `--labelled` takes it: 25/class or 100."""
+        return f"{self.labelled}/class" if self.per_class else str(self.labelled)
+
     def to_json(self) -> dict[str, Any]:
-        """The fields; settings as an object with 1 for 1.0, so that neither order nor spelling matters."""
-        whole = {name: int(value) if value == value // 1 else value for name, value in self.settings}
-        return asdict(self) | {"settings": whole}
+        """The fields; settings as an object with 1 for 1.0, so that neither order nor spelling changes the key."""
+        settings = {name: int(value) if value == value // 1 else value for name, value in self.settings}
+        return asdict(self) | {"settings": settings}
 
     @classmethod
-    def from_json(cls, given: Mapping[str, Any]) -> Run:
-        """What `to_json` gave, or what a person wrote; anything else is refused."""
-        kinds = {f.name: f.type for f in fields(cls)}
-        if unknown := [name for name in given if name not in kinds]:
-            raise BadInput(f"a run has no field '{unknown[0]}'; it has {', '.join(kinds)}")
-        needed = [f.name for f in fields(cls) if f.name not in ("settings", "encoder")]
-        if missing := [name for name in needed if name not in given]:
-            raise BadInput(f"a run lacks the field '{missing[0]}'; it needs {', '.join(needed)}")
-        settings = given.get("settings") or {}
+    def from_json(cls, content: Mapping[str, Any]) -> Run:
+        """A run as `to_json` or a person wrote it, validated."""
+        known = [f.name for f in fields(cls)]
+        if unknown := [name for name in content if name not in known]:
+            raise SettingError(f"a run has no field '{unknown[0]}'; it has {', '.join(known)}")
+        required = [name for name in known if name not in ("settings", "encoder")]
+        if missing := [name for name in required if name not in content]:
+            raise SettingError(f"a run lacks the field '{missing[0]}'; it needs {', '.join(required)}")
+        settings = content.get("settings") or {}
         pairs = settings.items() if isinstance(settings, Mapping) else settings
-        return checked(cls(**{**given, "settings": tuple(sorted((str(k), v) for k, v in pairs))}))
+        return validate(cls(**{**content, "settings": tuple(sorted((str(k), v) for k, v in pairs))}))
 
 
-def checked(run: Run) -> Run:
-    """The run, if its fields can be meant."""
+def validate(run: Run) -> Run:
+    """The run itself; an error if a field is out of range."""
     if run.plan not in PLANS:
-        raise BadInput(f"plan {run.plan!r} is not known; choose one of {', '.join(PLANS)}")
+        raise SettingError(f"unknown plan {run.plan!r}; choose one of {', '.join(PLANS)}")
     if run.protocol not in PROTOCOLS:
-        raise BadInput(f"protocol {run.protocol!r} is not known; choose one of {', '.join(PROTOCOLS)}")
-    for name, least in (("labelled", 1), ("unlabelled", 0), ("seed", 0)):
+        raise SettingError(f"unknown protocol {run.protocol!r}; choose one of {', '.join(PROTOCOLS)}")
+    for name, minimum in (("labelled", 1), ("unlabelled", 0), ("seed", 0)):
         value = getattr(run, name)
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise BadInput(f"{name}={value!r} is out of range; give a whole number from {least}")
+        if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
+            raise SettingError(f"{name}={value!r} is out of range; give a whole number from {minimum}")
     if bad := [key for key, value in run.settings if isinstance(value, bool) or not isinstance(value, int | float)]:
-        raise BadInput(f"the setting '{bad[0]}' is no number; give one")
+        raise SettingError(f"the setting '{bad[0]}' is not a number; give a number")
     return run
+
+
+class AblationFamily(NamedTuple):
+    """What replaces a method when a part of it is removed (Table 8)."""
+
+    without_bdd: str  # the same method with unbalanced angles
+    penalty: str  # the hyper-parameter that weighs its regularisation
+    without_all: str  # labelled texts and nothing else
+    without_all_changes: dict[str, float]
+    supervised: str  # the usual loss on labelled texts, which the claims compare with
+
+
+# Multi-class "-all" is BERT+CE: its row in Table 8 is that of Table 2. The multi-label row is not a row of another
+# table; we take what is left of the method: the angular loss on labelled texts, without penalty and averaged weights.
+FAMILIES = {
+    "bdd-s": AblationFamily("am-s", "lambda2", "ce", {}, "ce"),
+    "bdd-f": AblationFamily("am-f", "lambda2", "ce", {}, "ce"),
+    "bdd-ml": AblationFamily("am-ml", "lambda3", "am-ml", {"lambda3": 0.0, "ema": 0.0}, "bce"),
+}
+REMOVABLE = ("-regularization", "-bdd", "-unlabelled", "-all")
+
+
+class MethodSpec(NamedTuple):
+    """A registered method and the settings to change in it or in its plan."""
+
+    method: str
+    changes: dict[str, float]
+
+
+def resolve(method: str) -> MethodSpec:
+    """The registered method behind a name such as "bdd-f -bdd"; a registered name stands for itself."""
+    name, *parts = method.split()
+    if not parts:
+        return MethodSpec(name, {})
+    if name not in FAMILIES:
+        raise SettingError(f"there is no ablation of '{name}'; there are ablations of {', '.join(FAMILIES)}")
+    if unknown := [part for part in parts if part not in REMOVABLE]:
+        raise SettingError(f"'{unknown[0]}' is not an ablation of {name}; choose one of {', '.join(REMOVABLE)}")
+    family = FAMILIES[name]
+    if "-all" in parts:
+        return MethodSpec(family.without_all, dict(family.without_all_changes))
+    return MethodSpec(family.without_bdd if "-bdd" in parts else name,
+                      {family.penalty: 0.0} if "-regularization" in parts else {})
+
+
+def without_pool(method: str) -> bool:
+    """Whether an ablation removes the unlabelled texts."""
+    return not {"-unlabelled", "-all"}.isdisjoint(method.split()[1:])

@@ -1,181 +1,176 @@
-"""Doing what a queue holds: any number of processes, each run once, stopping in time."""
+"""Workers: any number of processes execute the runs of a queue, each run once, within a time budget."""
 
 from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
+import sys
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from halflabel.atomic import write_text
-from halflabel.bench.queue import Entry, Line, Queue, claimed
+from halflabel.bench.queue import Counts, Entry, Line, Progress, Queue
 from halflabel.bench.runs import Run
-from halflabel.errors import BadInput
+from halflabel.errors import HalflabelError
 from halflabel.events import Event, StepProgress
 from halflabel.training.interrupt import Interrupted, request_stop
 
-NOTED = 5.0  # seconds between two notes of how far a run is
-SURE = 1.15  # a run may take that much longer than the longest one like it
-LOOKS = 3  # at a queue of which nothing could be had, before it is left to others
+SAVE_SECONDS = 5.0  # between two updates of progress.json
+ATTEMPTS = 3  # to find a run that is not locked, before the rest is left to the other processes
 PAUSE = 0.5  # seconds between them
-# What makes runs take alike, the nearest first.
-LIKENESS: tuple[Callable[[Run], object], ...] = (
-    lambda run: (run.set, run.method, run.plan, run.labelled, run.unlabelled, run.protocol),
-    lambda run: (run.set, run.method, run.plan), lambda run: (run.method, run.plan), lambda run: (run.set, run.plan),
-    lambda run: run.plan)
-
-
-class Counts(NamedTuple):
-    """How far the queue is."""
-
-    done: int
-    failed: int
-    total: int
-    late: int = 0  # not begun, since they would not end in time
-    stopped: bool = False  # somebody asked to stop
+PARENT = "HALFLABEL_BENCH_PARENT"  # environment variable of the processes that `helper_processes` starts
 
 
 class View(Protocol):
-    """Who shows what happens."""
+    """Displays what happens."""
 
     def begin(self, run: Run, counts: Counts) -> None: ...
     def show(self, event: Event) -> None: ...
     def end(self, run: Run, result: Line | None, failure: str) -> None: ...
 
 
-class Ledger:
-    """What is known of a queue; a result that was read once is not read again."""
-
-    def __init__(self, queue: Queue) -> None:
-        self.queue, self.seconds = queue, dict[str, tuple[Run, float]]()
-        self.open: list[Entry] = []
-        self.counts = Counts(0, 0, 0)
-
-    def look(self) -> None:
-        """Reads what has changed."""
-        self.open, failed, total = [], 0, 0
-        for entry in self.queue:
-            total += 1
-            if entry.folder.name in self.seconds or entry.run is None:
-                continue
-            if (result := entry.result) is not None:
-                self.seconds[entry.folder.name] = entry.run, float(result.get("wall_seconds", 0.0))
-            elif entry.failure is not None:
-                failed += 1
-            else:
-                self.open.append(entry)
-        self.counts = Counts(len(self.seconds), failed, total)
-
-    def expected(self, run: Run) -> float | None:
-        """Seconds that a run will take at most: as long as the longest finished one that is most like it."""
-        for alike in LIKENESS:
-            if found := [seconds for other, seconds in self.seconds.values() if alike(other) == alike(run)]:
-                return SURE * max(found)
-        return None
-
-
-class Clock:
+class Deadline:
     """When the work has to be over."""
 
     def __init__(self, budget: float | None) -> None:
         self.end = None if budget is None else time.monotonic() + budget
 
     def allows(self, seconds: float | None) -> bool:
-        """Whether a run that takes so long would end in time; one of unknown length may begin while there is any."""
+        """Whether a run of that length would end in time; one of unknown length may start while there is any time."""
         return self.end is None or time.monotonic() + (seconds or 0.0) < self.end
 
     @property
-    def over(self) -> bool:
+    def passed(self) -> bool:
         return not self.allows(None)
 
 
 def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = None) -> Counts:
-    """Does runs until none is left, none would end in time, or somebody says stop."""
-    clock, ledger, tried, looks = Clock(budget), Ledger(queue), set[str](), 0
-    while looks < LOOKS:
-        ledger.look()
-        waiting = [one for one in ledger.open if one.folder.name not in tried]
-        fitting = [one for one in waiting if one.run and clock.allows(ledger.expected(one.run))]
+    """Executes runs until none is left, none would end in time, or Ctrl-C."""
+    deadline, progress, tried, attempts = Deadline(budget), Progress(queue), set[str](), 0
+    while attempts < ATTEMPTS:
+        progress.update()
+        waiting = [entry for entry in progress.open if entry.folder.name not in tried]
+        fitting = [entry for entry in waiting if entry.run and deadline.allows(progress.expected_seconds(entry.run))]
         if not fitting:
-            return ledger.counts._replace(late=len(waiting))
-        taken, stopped = take(fitting, data, view, clock, ledger.counts)
+            return replace(progress.counts, late=len(waiting))
+        executed, stopped = execute_first(fitting, data, view, deadline, progress.counts)
         if stopped:
-            ledger.look()
-            return ledger.counts._replace(stopped=not clock.over, late=len(ledger.open) if clock.over else 0)
-        looks = 0 if taken else looks + 1
-        tried.add(taken)
-        if not taken and looks < LOOKS:
-            time.sleep(PAUSE)  # whoever only looked at its lock has let go of it by then
-    return ledger.counts
+            progress.update()
+            late = len(progress.open) if deadline.passed else 0
+            return replace(progress.counts, stopped=not deadline.passed, late=late)
+        attempts = 0 if executed else attempts + 1
+        tried.add(executed)
+        if not executed and attempts < ATTEMPTS:
+            time.sleep(PAUSE)  # a process that only looked at the status has released the lock by then
+    return progress.counts
 
 
-def take(fitting: Sequence[Entry], data: Path | None, view: View, clock: Clock, counts: Counts) -> tuple[str, bool]:
-    """Does the first run that no other process has; its name, and whether that was stopped."""
-    for entry in fitting:
-        with claimed(entry.folder) as mine:
-            if mine and entry.result is None and entry.failure is None:
-                return entry.folder.name, attempt(entry, data, view, clock, counts)
+def execute_first(entries: Sequence[Entry], data: Path | None, view: View, deadline: Deadline,
+                  counts: Counts) -> tuple[str, bool]:
+    """Executes the first run that no other process has; its key, and whether it was stopped."""
+    for entry in entries:
+        with entry.lock() as acquired:
+            if acquired and entry.result is None and entry.failure is None:
+                return entry.folder.name, execute_entry(entry, data, view, deadline, counts)
     return "", False
 
 
-def attempt(entry: Entry, data: Path | None, view: View, clock: Clock, counts: Counts) -> bool:
-    """One run, and what came of it; says whether it was stopped, to be gone on with later."""
+def execute_entry(entry: Entry, data: Path | None, view: View, deadline: Deadline, counts: Counts) -> bool:
+    """Executes one run and writes its outcome; returns whether it was stopped, to be resumed later."""
     from halflabel.bench.execute import execute
 
-    assert entry.run is not None, "only runs that can be read are open"
+    assert entry.run is not None, "unreadable runs are not open"
     view.begin(entry.run, counts)
-    note = Note(entry, view, clock)
+    monitor = Monitor(entry, view, deadline)
     result, failure = None, ""
     try:
-        result, metrics = execute(entry.run, data, entry.folder, note, note.before)
-        entry.finish(result | {"wall_seconds": round(note.seconds, 2)}, metrics)
+        result, epochs = execute(entry.run, data, entry.folder, monitor, monitor.earlier)
+        entry.finish(result | {"wall_seconds": round(monitor.seconds, 2)}, epochs)
     except (Interrupted, KeyboardInterrupt):
-        note.write()
+        monitor.save()
         return True
     except Exception as error:
-        failure = " ".join(f"{'' if isinstance(error, BadInput) else type(error).__name__ + ': '}{error}".split())
+        kind = "" if isinstance(error, HalflabelError) else f"{type(error).__name__}: "
+        failure = " ".join(f"{kind}{error}".split())
         entry.fail(failure, traceback.format_exc())
     view.end(entry.run, result, failure)
     return False
 
 
-class Note:
-    """Hears the lines of a run: shows them, notes how far it is, and asks it to stop when the time is over."""
+class Monitor:
+    """Receives the events of a run: displays them, saves the progress, and stops the run at the deadline."""
 
-    def __init__(self, entry: Entry, view: View, clock: Clock) -> None:
-        self.entry, self.view, self.clock = entry, view, clock
-        self.before = float(entry.progress.get("seconds", 0.0))  # of earlier attempts
-        self.began = self.last = time.monotonic()
-        self.said: Line = {}
+    def __init__(self, entry: Entry, view: View, deadline: Deadline) -> None:
+        self.entry, self.view, self.deadline = entry, view, deadline
+        self.earlier = float(entry.progress.get("seconds", 0.0))  # of earlier attempts
+        self.began = self.saved = time.monotonic()
+        self.step: Line = {}
 
     @property
     def seconds(self) -> float:
-        return self.before + time.monotonic() - self.began
+        return self.earlier + time.monotonic() - self.began
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StepProgress):
-            self.said = {"step": event.step, "steps": event.steps}
+            self.step = {"step": event.step, "steps": event.steps}
         self.view.show(event)
-        if time.monotonic() - self.last > NOTED:
-            self.write()
-        if self.clock.over:
-            request_stop()  # heard between two steps, so that what is saved is whole
+        if time.monotonic() - self.saved > SAVE_SECONDS:
+            self.save()
+        if self.deadline.passed:
+            request_stop()  # takes effect between two steps, so that the checkpoint is complete
 
-    def write(self) -> None:
-        self.last = time.monotonic()
-        note = self.said | {"seconds": round(self.seconds, 1), "process": os.getpid()}
-        write_text(self.entry.folder / "progress.json", json.dumps(note))
+    def save(self) -> None:
+        self.saved = time.monotonic()
+        progress = self.step | {"seconds": round(self.seconds, 1), "process": os.getpid()}
+        write_text(self.entry.folder / "progress.json", json.dumps(progress))
 
 
-def forgive(queue: Queue) -> int:
-    """Lets failed runs be tried again; says how many."""
-    count = 0
-    for entry in queue:
-        with claimed(entry.folder) as mine:
-            if mine and entry.result is None and entry.failure is not None:
-                (entry.folder / "failure.json").unlink()
-                count += 1
-    return count
+def cores() -> int:
+    """Cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextmanager
+def helper_processes(number: int, arguments: list[str], log: Path) -> Iterator[None]:
+    """Runs the same command in `number` - 1 further processes, which end with this one.
+
+    They are separate commands rather than a pool, since the locks of the queue already share the work, also with
+    commands on other machines. Each process gets its share of the cores: small steps gain nothing from more threads.
+    """
+    if number <= 1:
+        yield
+        return
+    import torch
+
+    threads = max(1, cores() // number)
+    torch.set_num_threads(threads)
+    env = os.environ | {PARENT: str(os.getpid()), "OMP_NUM_THREADS": str(threads)}
+    with open(log, "ab") as output:
+        helpers = [subprocess.Popen([sys.executable, "-m", "halflabel", *arguments], env=env, stdin=subprocess.DEVNULL,
+                                    stdout=output, stderr=output) for _ in range(number - 1)]
+        try:
+            yield
+        except BaseException:
+            for helper in helpers:
+                helper.send_signal(signal.SIGINT)
+            raise
+        finally:
+            for helper in helpers:
+                helper.wait()
+
+
+def is_helper() -> bool:
+    """Whether this process was started by `helper_processes`."""
+    return PARENT in os.environ
+
+
+def orphaned() -> bool:
+    """Whether the process that started this helper is gone."""
+    return is_helper() and os.getppid() != int(os.environ[PARENT])

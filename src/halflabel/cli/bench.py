@@ -1,4 +1,4 @@
-"""`halflabel bench`: the paper's tables, a quick look, or any grid, as a queue that can be gone on with."""
+"""`halflabel bench`: the paper's tables, a quick check, or any grid, as a queue that can be resumed."""
 
 from __future__ import annotations
 
@@ -9,30 +9,30 @@ from typing import Annotated, Any
 import typer
 
 from halflabel.cli import options
-from halflabel.cli.bench_queue import Work, asked_for, go_on, show_runs, start, whole_numbers, words
+from halflabel.cli.bench_queue import WorkOptions, parse_seeds, requested_runs, resume, show_runs, split_names, start
 from halflabel.cli.options import parse_settings
 from halflabel.cli.outputs import check_apart
-from halflabel.errors import BadInput
+from halflabel.errors import SettingError
 from halflabel.output_folders import QUEUE
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, no_args_is_help=True,
-                  help="Measure methods on corpora: the paper's tables, a quick look, or any grid.")
+                  help="Evaluate methods on corpora: the paper's tables, a quick check, or any grid.")
 
-Out = Annotated[Path | None, options.plain(metavar="DIR", help="Folder of the queue; one that is there goes on.")]
+Out = Annotated[Path | None, options.plain(metavar="DIR", help="Folder of the queue; an existing one is resumed.")]
 Queued = Annotated[Path, options.argument(metavar="DIR", help="Folder of a queue (report: or its results.jsonl).")]
 Data = Annotated[Path | None, options.plain(metavar="FOLDER", help="Where the corpora are.")]
-Seeds = Annotated[str, options.option(metavar="0,1,2|0-4", help="Seeds of draws and training.")]
-Budget = Annotated[str | None, options.plain(metavar="2h|30m", help="Stop in time; the same command goes on.")]
-Processes = Annotated[int, options.option(min=1, max=256, help="Processes that work on the queue.")]
+Seeds = Annotated[str, options.option(metavar="0,1,2|0-4", help="Seeds of sampling and training.")]
+Budget = Annotated[str | None, options.plain(metavar="2h|30m", help="Time limit; the same command resumes.")]
+Processes = Annotated[int, options.option(min=1, max=256, help="Processes that execute runs.")]
 Retry = Annotated[bool, options.option("--retry", help="Try failed runs again.")]
-DryRun = Annotated[bool, options.option("--dry-run", help="Print the runs and do nothing.")]
+DryRun = Annotated[bool, options.option("--dry-run", help="Only print the runs.")]
 Sets = Annotated[list[str] | None, options.plain(
-    metavar="NAME,...", help="sample, sample:tags, a corpus of the paper, a file with labels (a fifth is held out), or "
-                             "a folder with train and test files; looked for here and in --data.")]
+    metavar="NAME,...", help="sample, sample:tags, a corpus of the paper, a labelled file (a fifth is held out), or a "
+                             "folder with train and test files; here or in --data.")]
 Methods = Annotated[list[str] | None, options.plain(
-    metavar="NAME,...", help="Names, ablations such as 'bdd-f -unlabelled', paper (its own, and ablations), or all.")]
+    metavar="NAME,...", help="Names, ablations such as 'bdd-f -unlabelled', paper (its methods, ablations), or all.")]
 Labelled = Annotated[list[str] | None, options.plain(
-    metavar="25/class,100,all", help="Labelled texts: of each class, in all, or every training text.")]
+    metavar="25/class,100,all", help="Labelled texts: per class, in total, or every training text.")]
 
 
 @app.command()
@@ -59,25 +59,24 @@ def paper(
     halflabel bench paper --table 2 --dry-run
     halflabel bench paper --table 2 --data corpora --out table2 --budget 8h
     """
-    from halflabel.bench.grids import figure_runs
-    from halflabel.bench.paper import table_runs
-    from halflabel.bench.runs import checked
+    from halflabel.bench.paper import figure_runs, table_runs
+    from halflabel.bench.runs import validate
 
     if (table is None) == (figure is None):
-        raise BadInput("give --table or --figure, one of them; --table 2 is the paper's first table of results")
-    numbers = whole_numbers(seeds)
-    found = table_runs(table, numbers) if table is not None else figure_runs(figure or 0, numbers)
-    more: dict[str, Any] = parse_settings(set or [])
-    found = [checked(replace(run, plan=plan or run.plan, encoder=encoder or run.encoder,
-                             settings=tuple(sorted((dict(run.settings) | more).items()))))
-             for run in sorted(found, key=lambda run: run.seed)]
+        raise SettingError("give either --table or --figure; --table 2 is the paper's first table of results")
+    numbers = parse_seeds(seeds)
+    runs = table_runs(table, numbers) if table is not None else figure_runs(figure or 0, numbers)
+    changes: dict[str, Any] = parse_settings(set or [])
+    runs = [validate(replace(run, plan=plan or run.plan, encoder=encoder or run.encoder,
+                             settings=tuple(sorted((dict(run.settings) | changes).items()))))
+            for run in sorted(runs, key=lambda run: run.seed)]
     title = f"Table {table}" if table is not None else f"Figure {figure}"
     if dry_run:
-        show_runs(found, json=json)
+        show_runs(runs, json=json)
         return
     about = {"title": f"{title} of the paper", "tables": [table] if table is not None else []}
-    start(found, out or Path(f"bench-{title.lower().replace(' ', '')}"), about, data,
-          Work(budget, processes, retry=retry))
+    start(runs, out or Path(f"bench-{title.lower().replace(' ', '')}"), about, data,
+          WorkOptions(budget, processes, retry=retry))
 
 
 @app.command()
@@ -90,22 +89,21 @@ def quick(
     out: Out = None,
     budget: Budget = None,
     processes: Annotated[int | None, options.option(min=1, max=256, show_default="2, if there are as many cores",
-                                                    help="Processes that work on the queue.")] = None,
+                                                    help="Processes that execute runs.")] = None,
     retry: Retry = False,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Look at the paper's claims on the corpus inside the package, in minutes."""
-    from halflabel.bench.grids import expanded
-    from halflabel.bench.grids import quick as grids
-    from halflabel.bench.processes import cores
+    """Test the paper's claims on the corpus inside the package, in minutes."""
+    from halflabel.bench.grids import expand, quick_grids
+    from halflabel.bench.worker import cores
 
-    found = expanded(grids(whole_numbers(seeds), encoder, parse_settings(set or [])), None)
+    runs = expand(quick_grids(parse_seeds(seeds), encoder, parse_settings(set or [])), None)
     if dry_run:
-        show_runs(found, json=json)
+        show_runs(runs, json=json)
         return
-    about = {"title": "A quick look: helpdesk messages in 8 queues, with 12 tags"}
-    start(found, out or Path("bench-quick"), about, None, Work(budget, processes or min(2, cores()), retry=retry))
+    about = {"title": "Quick check: helpdesk messages in 8 queues, with 12 tags"}
+    start(runs, out or Path("bench-quick"), about, None, WorkOptions(budget, processes or min(2, cores()), retry=retry))
 
 
 @app.command()
@@ -121,7 +119,7 @@ def run(
     seeds: Seeds = "0-4",
     set: options.Set = None,
     encoder: options.Encoder = None,
-    title: Annotated[str | None, options.plain(help="What the report is headed by.")] = None,
+    title: Annotated[str | None, options.plain(help="Title of the report.")] = None,
     data: Data = None,
     dry_run: DryRun = False,
     out: Out = None,
@@ -131,7 +129,7 @@ def run(
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Run a grid on any texts, or go on with the queue in --out.
+    """Run a grid on any texts, or resume the queue in --out.
 
     \b
     halflabel bench run --sets mine.csv --methods bdd-f,am-f,ce --labelled 10/class,25/class --out mine
@@ -139,26 +137,26 @@ def run(
     halflabel bench run --out grid
     """
     if out is not None:
-        check_apart(out, [grid, *words(sets)], QUEUE)
-    asked = {"sets": words(sets), "methods": words(methods), "labelled": words(labelled)}
-    if grid is None and not any(asked.values()):
-        go_on(out, data, Work(budget, processes, retry=retry))
+        check_apart(out, [grid, *split_names(sets)], QUEUE)
+    required = {"sets": split_names(sets), "methods": split_names(methods), "labelled": split_names(labelled)}
+    if grid is None and not any(required.values()):
+        resume(out, data, WorkOptions(budget, processes, retry=retry))
         return
-    found = asked_for(grid, asked, data, {
-        "unlabelled": unlabelled, "plans": words([plans]), "protocols": words([protocols]),
-        "seeds": whole_numbers(seeds), "settings": parse_settings(set or []), "encoder": encoder})
+    runs = requested_runs(grid, required, data, {
+        "unlabelled": unlabelled, "plans": split_names([plans]), "protocols": split_names([protocols]),
+        "seeds": parse_seeds(seeds), "settings": parse_settings(set or []), "encoder": encoder})
     if dry_run:
-        show_runs(found, json=json)
+        show_runs(runs, json=json)
         return
     if out is None:
-        raise BadInput("name a folder for the queue with --out")
-    about = {"title": title or (grid.stem if grid else ", ".join(asked["sets"]))}
-    start(found, out, about, data, Work(budget, processes, retry=retry))
+        raise SettingError("name a folder for the queue with --out")
+    about = {"title": title or (grid.stem if grid else ", ".join(required["sets"]))}
+    start(runs, out, about, data, WorkOptions(budget, processes, retry=retry))
 
 
 @app.command()
 def status(queue: Queued, *, json: options.Json = False, config: options.Config = None) -> None:
-    """Say how far a queue is."""
+    """Show the progress of a queue."""
     from halflabel.cli.bench_queue import show_status
 
     show_status(queue, json=json)
@@ -166,7 +164,7 @@ def status(queue: Queued, *, json: options.Json = False, config: options.Config 
 
 @app.command()
 def report(queue: Queued, *, json: options.Json = False, config: options.Config = None) -> None:
-    """Write the report on a queue anew: report.html, report.md and results.jsonl."""
+    """Write the report on a queue again: report.html, report.md and results.jsonl."""
     from halflabel.cli.bench_queue import write
 
     write(queue, json=json)

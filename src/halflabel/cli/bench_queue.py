@@ -1,10 +1,10 @@
-"""What the commands of `halflabel bench` do with a queue: start it, go on with it, show it, report on it."""
+"""What the commands of `halflabel bench` do with a queue: start it, resume it, show it, report on it."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,81 +13,84 @@ import typer
 
 from halflabel.cli import console
 from halflabel.cli.train import STOPPED
-from halflabel.errors import BadInput
+from halflabel.errors import SettingError
 from halflabel.events import EncodingProgress, Event, StepProgress
 from halflabel.training.interrupt import request_stop
 
 if TYPE_CHECKING:
-    from halflabel.bench.queue import Queue
+    from halflabel.bench.queue import Counts, Queue
     from halflabel.bench.runs import Run
-    from halflabel.bench.worker import Counts
 
 FAILED = 1  # exit code if some run failed
 COLUMNS = ("set", "method", "plan", "labelled", "unlabelled", "protocol", "seed", "settings", "run")
 
 
 @dataclass(frozen=True)
-class Work:
-    """How a queue is worked on."""
+class WorkOptions:
+    """How the runs of a queue are executed."""
 
     budget: str | None
     processes: int
     retry: bool
 
 
-def start(runs: Sequence[Run], out: Path, about: dict[str, Any], data: Path | None, how: Work) -> None:
-    """Queues runs and does them; what could not be run at all is refused before anything is written."""
-    from halflabel.bench.check import check
+def start(runs: Sequence[Run], out: Path, about: dict[str, Any], data: Path | None, options: WorkOptions) -> None:
+    """Queues runs and executes them; invalid runs are an error before anything is written."""
+    from halflabel.bench.document import require_extra
+    from halflabel.bench.grids import validate_runs
     from halflabel.bench.queue import Queue
 
-    seconds_of(how.budget)
-    for notice in check(runs, data):
+    require_extra()
+    parse_duration(options.budget)
+    for notice in validate_runs(runs, data):
         console.note(notice)
     Queue(out).add(runs, about | ({"data": str(data.absolute())} if data else {}))
-    go_on(out, data, how)
+    resume(out, data, options)
 
 
-def go_on(out: Path | None, data: Path | None, how: Work) -> None:
-    """Does what a queue still holds, and writes the report."""
-    from halflabel.bench.processes import company, for_company, orphaned
+def resume(out: Path | None, data: Path | None, options: WorkOptions) -> None:
+    """Executes the open runs of a queue, and writes the report."""
+    from halflabel.bench.document import require_extra
     from halflabel.bench.queue import Queue
-    from halflabel.bench.worker import forgive, work
+    from halflabel.bench.worker import helper_processes, is_helper, orphaned, work
 
     if out is None:
-        raise BadInput("name the folder of a queue with --out, or give a grid, or --sets, --methods and --labelled")
+        raise SettingError("give the folder of a queue with --out, or a grid, or --sets, --methods and --labelled")
+    require_extra()
     queue = Queue(out)
-    kept = queue.about().get("data")
-    if how.retry and (count := forgive(queue)):
-        console.hint(f"{count} failed runs are tried again")
-    again = ["bench", "run", "--out", str(out), *(["--budget", how.budget] if how.budget else [])]
-    place = data or (Path(kept) if kept else None)
-    with company(how.processes, again, out / "processes.log"), console.meter() as meter:
-        counts = work(queue, place, Shown(meter, orphaned), budget=seconds_of(how.budget))
+    saved_data = queue.about().get("data")
+    if options.retry and (count := queue.retry_failed()):
+        console.hint(f"retrying {count} failed runs")
+    command = ["bench", "run", "--out", str(out), *(["--budget", options.budget] if options.budget else [])]
+    folder = data or (Path(saved_data) if saved_data else None)
+    with helper_processes(options.processes, command, out / "processes.log"), console.meter() as meter:
+        counts = work(queue, folder, QueueView(meter, orphaned), budget=parse_duration(options.budget))
         if counts.stopped:
-            console.hint(f"stopped; {counts.done} of {counts.total} runs are done; go on with: "
+            console.hint(f"stopped; {counts.done} of {counts.total} runs are done; resume with: "
                          f"{shlex.join(['halflabel', 'bench', 'run', '--out', str(out)])}")
             raise typer.Exit(STOPPED)
-    if not for_company():
+    if not is_helper():
         finish(out, queue, late=counts.late > 0)
 
 
-def asked_for(file: Path | None, asked: dict[str, list[str]], data: Path | None, rest: dict[str, Any]) -> list[Run]:
-    """The runs of a grid in a file, or of the one that the flags describe."""
-    from halflabel.bench.grids import Grid, expanded, read_grid
+def requested_runs(file: Path | None, required: dict[str, list[str]], data: Path | None,
+                   rest: dict[str, Any]) -> list[Run]:
+    """The runs of the grids in a file, or of the grid that the options describe."""
+    from halflabel.bench.grids import Grid, expand, read_grids
 
-    if file is not None and any(asked.values()):
-        raise BadInput("give a file with a grid, or --sets, --methods and --labelled; not both")
-    return expanded(read_grid(file) if file is not None else [Grid.from_json(asked | rest)], data)
+    if file is not None and any(required.values()):
+        raise SettingError("give a file with a grid, or --sets, --methods and --labelled; not both")
+    return expand(read_grids(file) if file is not None else [Grid.from_json(required | rest)], data)
 
 
-class Shown:
-    """Shows the whole grid, and the run that is going on."""
+class QueueView:
+    """Shows the progress of the queue and of the current run."""
 
-    def __init__(self, meter: console.Meter, orphaned: Any) -> None:
+    def __init__(self, meter: console.Meter, orphaned: Callable[[], bool]) -> None:
         self.meter, self.orphaned = meter, orphaned
 
     def begin(self, run: Run, counts: Counts) -> None:
-        self.meter.show("runs", counts.done, counts.total, f"{title(run)}{failures(counts.failed)}", now=True)
+        self.meter.show("runs", counts.done, counts.total, f"{describe(run)}{failures(counts.failed)}", now=True)
 
     def show(self, event: Event) -> None:
         if isinstance(event, EncodingProgress):
@@ -99,18 +102,18 @@ class Shown:
 
     def end(self, run: Run, result: dict[str, Any] | None, failure: str) -> None:
         if result is None:
-            console.note(f"{title(run)} failed: {failure}")
+            console.note(f"{describe(run)} failed: {failure}")
             return
         rule, figures = next(iter(result["figures"].items()))
-        fallen = ", collapsed" if result["collapse"]["collapsed"] else ""
-        console.hint(f"{title(run)}: micro F1 {figures['micro_f1']:.3f} ({rule}), {result['seconds']:.0f} s{fallen}")
+        collapsed = ", collapsed" if result["collapse"]["collapsed"] else ""
+        console.hint(f"{describe(run)}: micro F1 {figures['micro_f1']:.3f} ({rule}), {result['seconds']:.0f} s"
+                     f"{collapsed}")
 
 
-def title(run: Run) -> str:
+def describe(run: Run) -> str:
     """A run in a few words."""
-    count = f"{run.labelled}/class" if run.per_class else str(run.labelled)
     dev = " with dev" if run.protocol == "dev" else ""
-    return f"{run.set}, {run.method}, {run.plan}, {count} + {run.unlabelled}{dev}, seed {run.seed}"
+    return f"{run.set}, {run.method}, {run.plan}, {run.label_budget} + {run.unlabelled}{dev}, seed {run.seed}"
 
 
 def failures(number: int) -> str:
@@ -118,37 +121,37 @@ def failures(number: int) -> str:
 
 
 def finish(out: Path, queue: Queue, *, late: bool) -> None:
-    """Writes the report and says what there is, once all processes are done."""
-    from halflabel.bench.worker import Ledger
+    """Writes the report and prints the progress, once all processes are done."""
+    from halflabel.bench.queue import Progress
 
-    ledger = Ledger(queue)
-    ledger.look()
-    counts, left = ledger.counts, len(ledger.open)
+    progress = Progress(queue)
+    counts, left = progress.counts, len(progress.open)
     write(out, json=False)
     rest = f", {left} left {'for later (--budget)' if late else 'to other processes'}" if left else ""
     console.say(f"{counts.done} of {counts.total} runs done{failures(counts.failed)}{rest}")
     if counts.failed:
-        console.hint("failed runs are named in the report; --retry tries them again")
+        console.hint("the report lists the failed runs; --retry executes them again")
         raise typer.Exit(FAILED)
 
 
 def write(source: Path, *, json: bool) -> None:
-    """Writes report.html, report.md and results.jsonl beside the runs, and shows what became of the claims."""
+    """Writes report.html, report.md and results.jsonl next to the runs, and prints the verdicts on the claims."""
     from halflabel.bench.report import write_report
 
-    found = write_report(source)
+    report = write_report(source)
     if json:
-        console.say_json(found)
+        console.say_json(report)
         return
-    counts: dict[str, list[str]] = {}
-    for one in found["claims"]:
-        counts.setdefault(one["claim"], []).append(one["verdict"].partition(",")[0])
-    if counts:
+    verdicts: dict[str, list[str]] = {}
+    for claim in report["claims"]:
+        verdicts.setdefault(claim["claim"], []).append(claim["verdict"].partition(",")[0])
+    if verdicts:
         kinds = ("holds", "higher", "equal", "lower", "contradicted")
         console.table(("claim of the paper", *kinds),
-                      [(claim, *(said.count(kind) for kind in kinds)) for claim, said in counts.items()], numbers=5)
-        console.hint("numbers of comparisons; holds and contradicted: p < 0.05 over the splits, the others: not")
-    console.say(f"the report is in {found['html']}")
+                      [(claim, *(values.count(kind) for kind in kinds)) for claim, values in verdicts.items()],
+                      numbers=5)
+        console.hint("numbers of comparisons; holds and contradicted: p < 0.05 over the samples, the others: not")
+    console.say(f"the report is in {report['html']}")
 
 
 def show_runs(runs: Sequence[Run], *, json: bool) -> None:
@@ -156,8 +159,7 @@ def show_runs(runs: Sequence[Run], *, json: bool) -> None:
     if json:
         console.say_json([run.to_json() | {"run": run.key} for run in runs])
         return
-    rows = [(run.set, run.method, run.plan, f"{run.labelled}/class" if run.per_class else str(run.labelled),
-             str(run.unlabelled), run.protocol, str(run.seed),
+    rows = [(run.set, run.method, run.plan, run.label_budget, str(run.unlabelled), run.protocol, str(run.seed),
              " ".join(f"{key}={value:g}" for key, value in run.settings) or "-", run.key) for run in runs]
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     for row in (COLUMNS, *rows):
@@ -168,50 +170,49 @@ def show_runs(runs: Sequence[Run], *, json: bool) -> None:
 
 
 def show_status(folder: Path, *, json: bool) -> None:
-    """How far each cell of the grid is, and what is going on now."""
-    from halflabel.bench.queue import Queue
-    from halflabel.bench.status import status
+    """Prints the progress of each cell of the grid, and what is running now."""
+    from halflabel.bench.queue import Queue, status
 
     queue = Queue(folder)
-    found = status(queue, str(queue.about().get("title", folder.name)))
+    current = status(queue, str(queue.about().get("title", folder.name)))
     if json:
-        console.say_json(found)
+        console.say_json(current)
         return
     console.table(("set", "labelled", "plan", "protocol", "method", "done", "running", "failed", "micro F1"),
-                  found["cells"], numbers=4)
-    for run in found["running"]:
+                  current["cells"], numbers=4)
+    for run in current["running"]:
         console.say(f"running: {run}")
-    for run, sentence in found["failures"].items():
-        console.say(f"failed: {run}: {sentence}")
-    for name in found["unreadable"]:
-        console.say(f"unreadable: {name}; give the grid again to queue it anew")
-    console.say(", ".join(f"{number} {state}" for state, number in found["states"].items() if number)
-                + (f"; about {found['left']} left for one process" if found["left"] else ""))
+    for run, reason in current["failures"].items():
+        console.say(f"failed: {run}: {reason}")
+    for name in current["unreadable"]:
+        console.say(f"unreadable: {name}; give the grid again to queue it once more")
+    console.say(", ".join(f"{number} {state}" for state, number in current["states"].items() if number)
+                + (f"; about {current['left']} left for one process" if current["left"] else ""))
 
 
-def whole_numbers(asked: str) -> list[int]:
+def parse_seeds(text: str) -> list[int]:
     """`0,1,5-7` as numbers."""
-    found: list[int] = []
-    for part in asked.split(","):
+    seeds: list[int] = []
+    for part in text.split(","):
         match = re.fullmatch(r"\s*(\d+)(?:-(\d+))?\s*", part)
         if not match or (match[2] and int(match[2]) < int(match[1])):
-            raise BadInput(f"--seeds {asked} is not understood; write numbers and ranges, for example 0,1,2 or 0-4")
-        found += range(int(match[1]), int(match[2] or match[1]) + 1)
-    return list(dict.fromkeys(found))
+            raise SettingError(f"--seeds {text} is invalid; write numbers and ranges, for example 0,1,2 or 0-4")
+        seeds += range(int(match[1]), int(match[2] or match[1]) + 1)
+    return list(dict.fromkeys(seeds))
 
 
-def words(given: Sequence[str] | None) -> list[str]:
-    """Names that were given again or joined by commas."""
-    return [word.strip() for entry in given or [] for word in entry.split(",") if word.strip()]
+def split_names(values: Sequence[str] | None) -> list[str]:
+    """Names from a repeated option whose values may be joined by commas."""
+    return [name.strip() for value in values or [] for name in value.split(",") if name.strip()]
 
 
-def seconds_of(budget: str | None) -> float | None:
+def parse_duration(text: str | None) -> float | None:
     """`2h`, `90m`, `1h30m` or `45s` in seconds."""
-    if budget is None:
+    if text is None:
         return None
-    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", budget.strip())
+    match = re.fullmatch(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s)?", text.strip())
     parts = zip(match.groups(), (3600, 60, 1), strict=True) if match else ()
     total = sum(float(number or 0) * unit for number, unit in parts)
     if not total:
-        raise BadInput(f"--budget {budget} is not understood; write 2h, 90m, 1h30m or 45s")
+        raise SettingError(f"--budget {text} is invalid; write 2h, 90m, 1h30m or 45s")
     return total

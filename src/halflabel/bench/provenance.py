@@ -1,21 +1,39 @@
-"""What figures were measured on, and how much memory a run took."""
+"""Where a result comes from: the commit of the code, versions, processor, threads and peak memory."""
 
 from __future__ import annotations
 
 import os
 import platform
+import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import halflabel
+
+
+@cache
+def code_version() -> dict[str, Any] | None:
+    """The git commit of the code and whether the tree was clean; None if it does not run from a checkout."""
+    package = Path(halflabel.__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(package), *arguments], check=True, capture_output=True,
+                              text=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # a virtual environment may lie in someone else's checkout
+        return {"commit": git("rev-parse", "HEAD"), "clean": not git("status", "--porcelain", "--", str(package))}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
 
 def machine() -> dict[str, Any]:
-    """Processor, cores, threads, and the versions of what computes."""
+    """Processor, cores, threads, and the versions of the libraries."""
     import sklearn
     import torch
     import transformers
-
-    import halflabel
 
     names = [line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
     gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
@@ -25,8 +43,8 @@ def machine() -> dict[str, Any]:
             "halflabel": halflabel.__version__}
 
 
-def forget_peak() -> bool:
-    """Starts counting the largest memory of this process anew, where the system can; says whether it could."""
+def reset_peak_memory() -> bool:
+    """Resets the peak memory of this process where the system can; returns whether it could."""
     import torch
 
     if torch.cuda.is_available():
@@ -38,8 +56,8 @@ def forget_peak() -> bool:
     return True
 
 
-def peak() -> dict[str, float]:
-    """Largest memory of this process since `forget_peak`, in megabytes, and that of its GPU."""
+def peak_memory() -> dict[str, float]:
+    """Peak memory of this process since `reset_peak_memory`, in megabytes, and that of its GPU."""
     import torch
 
     gpu = {"gpu_megabytes": round(torch.cuda.max_memory_allocated() / 1e6, 1)} if torch.cuda.is_available() else {}

@@ -1,7 +1,8 @@
-"""Frozen vectors that one run has computed and all others share."""
+"""Scores of test texts from cached vectors, which all runs on a frozen encoder share."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
@@ -22,8 +23,8 @@ def store(depths: int) -> EncoderCache:
     return EncoderCache(cache_folder(), load_encoder(plan.encoder, plan.max_tokens, depths))
 
 
-def scores(model: TrainedModel, texts: list[str]) -> np.ndarray:
-    """What `model.scores` gives, (N, K), from vectors in the cache where the encoder is as it came."""
+def scores(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
+    """`model.scores` (N, K), from cached vectors if the encoder is frozen."""
     if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
         return model.scores(texts)
     h = store(model.encoder.depths).vectors(texts)

@@ -1,4 +1,4 @@
-"""Ranks and paired differences against values by hand and against scipy."""
+"""Ranks and paired tests against values by hand and against scipy."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from halflabel.bench.ranks import average_ranks, paired, sign_flip
+from halflabel.bench.comparisons import average_ranks, paired_test, sign_flip_p
 
 SCORES = {"a": {"x": 0.9, "y": 0.5}, "b": {"x": 0.8, "y": 0.5}, "c": {"x": 0.8, "y": 0.7}, "d": {"x": 0.1, "y": 0.1}}
 
@@ -19,15 +19,15 @@ def test_equal_scores_share_the_better_rank() -> None:
     assert average_ranks(SCORES) == {"a": 1.5, "b": 2.0, "c": 1.5, "d": 4.0}
 
 
-def test_lower_scores_win_where_that_is_said() -> None:
+def test_lower_scores_win_where_lower_is_better() -> None:
     assert average_ranks(SCORES, True) == {"a": 3.0, "b": 2.0, "c": 3.0, "d": 1.0}
     assert average_ranks(SCORES, {"y"}) == {"a": 1.5, "b": 2.0, "c": 3.0, "d": 2.5}
 
 
 def test_a_missing_score_is_last_or_left_out() -> None:
-    some = {"a": {"x": 1.0, "y": 1.0}, "b": {"x": 2.0}, "c": {"x": 0.0, "y": 2.0}, "d": {}}
-    assert average_ranks(some) == {"a": 2.0, "b": 2.0, "c": 2.0, "d": 3.5}
-    left = average_ranks(some, missing="left out")
+    scores = {"a": {"x": 1.0, "y": 1.0}, "b": {"x": 2.0}, "c": {"x": 0.0, "y": 2.0}, "d": {}}
+    assert average_ranks(scores) == {"a": 2.0, "b": 2.0, "c": 2.0, "d": 3.5}
+    left = average_ranks(scores, missing="left out")
     assert (left["a"], left["b"], left["c"]) == (2.0, 1.0, 2.0) and math.isnan(left["d"])
 
 
@@ -40,7 +40,7 @@ def test_ranks_agree_with_scipy(columns: list[list[int]], low: bool) -> None:
 
 
 def test_five_seeds_by_hand() -> None:
-    found = paired([0.9, 0.8, 0.7, 0.95, 0.6], [0.8, 0.75, 0.72, 0.9, 0.5])
+    found = paired_test([0.9, 0.8, 0.7, 0.95, 0.6], [0.8, 0.75, 0.72, 0.9, 0.5])
     # differences 0.10 0.05 -0.02 0.05 0.10, sum 0.28: as far or farther are no flip and -0.02 flipped, both with their
     # mirrors: 4 of 32
     assert found.n == 5 and found.difference == pytest.approx(0.056) and found.p == pytest.approx(4 / 32)
@@ -49,37 +49,37 @@ def test_five_seeds_by_hand() -> None:
     assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
 
 
-def test_few_seeds_cannot_say_much() -> None:
-    assert paired([2.0] * 5, [1.0] * 5).p == 2 / 32 and paired([2.0] * 3, [1.0] * 3).p == 2 / 8
-    one = paired([2.0], [1.5])
+def test_few_seeds_bound_p_from_below() -> None:
+    assert paired_test([2.0] * 5, [1.0] * 5).p == 2 / 32 and paired_test([2.0] * 3, [1.0] * 3).p == 2 / 8
+    one = paired_test([2.0], [1.5])
     assert (one.difference, one.n, one.p, one.low, one.high) == (0.5, 1, 1.0, -math.inf, math.inf)
     assert math.isnan(one.deviation)
 
 
 def test_equal_scores_are_no_difference() -> None:
-    same = paired([0.3, 0.4, 0.5], [0.3, 0.4, 0.5])
+    same = paired_test([0.3, 0.4, 0.5], [0.3, 0.4, 0.5])
     assert (same.difference, same.deviation, same.p, same.low, same.high) == (0.0, 0.0, 1.0, 0.0, 0.0)
 
 
 @settings(max_examples=15, deadline=None)
 @given(st.lists(st.integers(-50, 50), min_size=2, max_size=8))
-def test_all_signs_are_looked_at(d: list[int]) -> None:
+def test_all_sign_flips_are_enumerated(d: list[int]) -> None:
     flips = np.array(np.meshgrid(*[[-1, 1]] * len(d))).reshape(len(d), -1)
     means = np.abs(np.array(d) @ flips)
-    assert sign_flip(np.array(d, dtype=float)) == pytest.approx(np.mean(means >= abs(sum(d)) - 1e-9))
+    assert sign_flip_p(np.array(d, dtype=float)) == pytest.approx(np.mean(means >= abs(sum(d)) - 1e-9))
 
 
-def test_the_order_of_the_two_turns_the_difference_alone() -> None:
+def test_the_order_of_the_methods_changes_the_sign_alone() -> None:
     a, b = [0.5, 0.7, 0.6, 0.8], [0.4, 0.65, 0.66, 0.7]
-    there, back = paired(a, b), paired(b, a)
+    there, back = paired_test(a, b), paired_test(b, a)
     assert there.p == back.p and there.difference == -back.difference and there.low == pytest.approx(-back.high)
 
 
 def test_many_differences_are_tested_by_a_sample_of_signs() -> None:
     d = np.random.default_rng(1).normal(0.2, 1.0, 40)
-    assert sign_flip(d) == sign_flip(d) == pytest.approx(stats.ttest_1samp(d, 0.0).pvalue, abs=0.02)
+    assert sign_flip_p(d) == sign_flip_p(d) == pytest.approx(stats.ttest_1samp(d, 0.0).pvalue, abs=0.02)
 
 
 def test_scores_without_a_partner_are_a_mistake() -> None:
     with pytest.raises(AssertionError, match="for each seed"):
-        paired([1.0], [])
+        paired_test([1.0], [])
