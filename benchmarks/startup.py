@@ -39,7 +39,7 @@ def main() -> None:
 
 def train(folder: Path) -> tuple[Path, Path]:
     """A small model of the default encoder, in a process of its own, and its export."""
-    code = ("from pathlib import Path; from halflabel import TextClassifier; from halflabel.data.sample import sample; "
+    code = ("from pathlib import Path; from halflabel import TextClassifier; from halflabel.data.corpus import sample; "
             "from halflabel.persistence.onnx_export import export; rows = sample('train').take(list(range(100))); "
             "clf = TextClassifier(plan='frozen').fit(rows.texts, rows.labels); "
             f"clf.save({str(folder / 'model')!r}); "

@@ -23,8 +23,7 @@ import numpy as np
 import torch
 
 from halflabel import TextClassifier
-from halflabel.data.corpus import Corpus
-from halflabel.data.sample import sample
+from halflabel.data.corpus import Corpus, sample
 from halflabel.encoders.acceleration import bf16_products
 from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
 from halflabel.encoders.encoder import Encoder

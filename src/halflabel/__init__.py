@@ -18,7 +18,7 @@ _HOMES = {
     "methods": "halflabel.methods",
     "open_pool": "halflabel.data.pool",
     "read": "halflabel.data.readers.read",
-    "sample": "halflabel.data.sample",
+    "sample": "halflabel.data.corpus",
     "write": "halflabel.data.writers",
 }
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from halflabel.bench import document, figures
-from halflabel.bench.margin_bias import DEVIATIONS, DIRECTIONS, LABELLED, UNLABELLED, error_rates, example
+from halflabel.bench.figures import DEVIATIONS, DIRECTIONS, LABELLED, UNLABELLED, error_rates, example
 from halflabel.errors import MissingExtra
 
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from halflabel.bench import execute as real
-from halflabel.bench.queue import Counts, Progress, Queue
+from halflabel.bench.queue import Progress, Queue, QueueCounts
 from halflabel.bench.runs import Run
 from halflabel.bench.worker import work
 from halflabel.errors import DataError
@@ -58,7 +58,7 @@ class RecordingView:
         self.begun: list[int] = []
         self.ended: list[tuple[int, str]] = []
 
-    def begin(self, run: Run, counts: Counts) -> None:
+    def begin(self, run: Run, counts: QueueCounts) -> None:
         self.begun.append(run.seed)
 
     def show(self, event: Event) -> None:
@@ -130,13 +130,13 @@ def test_failures_are_kept_and_retried_on_request(
 
     fake(monkeypatch, act)
     view = RecordingView()
-    assert work(queue, None, view) == Counts(6, 2, 8)
+    assert work(queue, None, view) == QueueCounts(6, 2, 8)
     failures = {entry.run.seed: entry.failure for entry in queue if entry.run and entry.failure}
     assert failures[1]["sentence"] == "the corpus is damaged; unpack it again"
     assert failures[2]["sentence"] == "ZeroDivisionError: division by zero" and "act" in failures[2]["trace"]
-    assert work(queue, None, view) == Counts(6, 2, 8) and len(view.begun) == 8
+    assert work(queue, None, view) == QueueCounts(6, 2, 8) and len(view.begun) == 8
     fake(monkeypatch, lambda run, report: None)
-    assert queue.retry_failed() == 2 and work(queue, None, view) == Counts(8, 0, 8)
+    assert queue.retry_failed() == 2 and work(queue, None, view) == QueueCounts(8, 0, 8)
     assert view.begun[8:] == [1, 2]
 
 
@@ -145,8 +145,8 @@ def test_a_run_that_would_not_end_in_time_is_not_started(queue: Queue, monkeypat
     first = next(iter(queue))
     first.finish(result(RUNS[0], 0.5) | {"wall_seconds": 100.0}, [])
     view = RecordingView()
-    assert work(queue, None, view, budget=60.0) == Counts(1, 0, 8, late=7) and view.begun == []
-    assert work(queue, None, view, budget=600.0) == Counts(8, 0, 8)
+    assert work(queue, None, view, budget=60.0) == QueueCounts(1, 0, 8, late=7) and view.begun == []
+    assert work(queue, None, view, budget=600.0) == QueueCounts(8, 0, 8)
 
 
 def slow(run: Run, report: Any) -> None:
@@ -159,7 +159,7 @@ def test_a_run_is_stopped_at_the_deadline(queue: Queue, monkeypatch: pytest.Monk
     fake(monkeypatch, slow)
     began = time.monotonic()
     counts = work(queue, None, RecordingView(), budget=0.2)
-    assert counts == Counts(0, 0, 8, late=8) and time.monotonic() - began < 8
+    assert counts == QueueCounts(0, 0, 8, late=8) and time.monotonic() - began < 8
     first = next(iter(queue))
     assert first.state == "waiting" and first.progress["seconds"] >= 0.1 and first.progress["steps"] == 1000
 
@@ -170,7 +170,7 @@ def test_ctrl_c_leaves_the_run_open(queue: Queue, monkeypatch: pytest.MonkeyPatc
             raise KeyboardInterrupt
 
     fake(monkeypatch, act)
-    assert work(queue, None, RecordingView()) == Counts(3, 0, 8, stopped=True)
+    assert work(queue, None, RecordingView()) == QueueCounts(3, 0, 8, stopped=True)
     assert [entry.state for entry in queue] == ["done"] * 3 + ["waiting"] * 5
 
 

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from conftest import tiny_texts
 from halflabel import LabelledFolds, TextClassifier
-from halflabel.data.corpus import Corpus
-from halflabel.data.sample import sample
+from halflabel.data.corpus import Corpus, sample
 from halflabel.data.splitting import iterative_stratification, split_corpus
 from halflabel.errors import DataError, SettingError
 

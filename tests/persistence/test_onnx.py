@@ -126,7 +126,8 @@ def test_relation_networks_and_experts_can_be_exported(method: str, depths: int,
 
 
 def test_several_labels_need_neither_torch_nor_scipy(tags: Path) -> None:
-    code = (f"import sys; from halflabel.exported import Exported; print(Exported({str(tags / 'onnx')!r})"
+    code = ("import sys; from halflabel.persistence.onnx_model import OnnxModel; "
+            f"print(OnnxModel({str(tags / 'onnx')!r})"
             ".predict(['goal match win'])); "
             "print([m for m in ('torch', 'transformers', 'sklearn', 'scipy', 'pyarrow') if m in sys.modules])")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -172,7 +172,7 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Counts:
+class QueueCounts:
     """The progress of a queue."""
 
     done: int
@@ -189,7 +189,7 @@ class Progress:
         self.queue = queue
         self.seconds: dict[str, tuple[Run, float]] = {}
         self.open: list[Entry] = []
-        self.counts = Counts(0, 0, 0)
+        self.counts = QueueCounts(0, 0, 0)
         self.update()
 
     def update(self) -> None:
@@ -205,7 +205,7 @@ class Progress:
                 failed += 1
             else:
                 self.open.append(entry)
-        self.counts = Counts(len(self.seconds), failed, total)
+        self.counts = QueueCounts(len(self.seconds), failed, total)
 
     def expected_seconds(self, run: Run) -> float | None:
         """An upper estimate: the time of the longest finished run among the most similar ones."""

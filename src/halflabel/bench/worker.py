@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from halflabel.atomic import write_text
-from halflabel.bench.queue import Counts, Entry, Line, Progress, Queue
+from halflabel.bench.queue import Entry, Line, Progress, Queue, QueueCounts
 from halflabel.bench.runs import Run
 from halflabel.errors import HalflabelError
 from halflabel.events import Event, StepProgress
@@ -31,7 +31,7 @@ PARENT = "HALFLABEL_BENCH_PARENT"  # environment variable of the processes that 
 class View(Protocol):
     """Displays what happens."""
 
-    def begin(self, run: Run, counts: Counts) -> None: ...
+    def begin(self, run: Run, counts: QueueCounts) -> None: ...
     def show(self, event: Event) -> None: ...
     def end(self, run: Run, result: Line | None, failure: str) -> None: ...
 
@@ -51,7 +51,7 @@ class Deadline:
         return not self.allows(None)
 
 
-def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = None) -> Counts:
+def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = None) -> QueueCounts:
     """Executes runs until none is left, none would end in time, or Ctrl-C."""
     deadline, progress, tried, attempts = Deadline(budget), Progress(queue), set[str](), 0
     while attempts < ATTEMPTS:
@@ -73,7 +73,7 @@ def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = 
 
 
 def execute_first(entries: Sequence[Entry], data: Path | None, view: View, deadline: Deadline,
-                  counts: Counts) -> tuple[str, bool]:
+                  counts: QueueCounts) -> tuple[str, bool]:
     """Executes the first run that no other process has; its key, and whether it was stopped."""
     for entry in entries:
         with entry.lock() as acquired:
@@ -82,7 +82,7 @@ def execute_first(entries: Sequence[Entry], data: Path | None, view: View, deadl
     return "", False
 
 
-def execute_entry(entry: Entry, data: Path | None, view: View, deadline: Deadline, counts: Counts) -> bool:
+def execute_entry(entry: Entry, data: Path | None, view: View, deadline: Deadline, counts: QueueCounts) -> bool:
     """Executes one run and writes its outcome; returns whether it was stopped, to be resumed later."""
     from halflabel.bench.execute import execute
 

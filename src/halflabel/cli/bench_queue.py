@@ -18,7 +18,7 @@ from halflabel.events import EncodingProgress, Event, StepProgress
 from halflabel.training.interrupt import request_stop
 
 if TYPE_CHECKING:
-    from halflabel.bench.queue import Counts, Queue
+    from halflabel.bench.queue import Queue, QueueCounts
     from halflabel.bench.runs import Run
 
 FAILED = 1  # exit code if some run failed
@@ -89,7 +89,7 @@ class QueueView:
     def __init__(self, meter: console.Meter, orphaned: Callable[[], bool]) -> None:
         self.meter, self.orphaned = meter, orphaned
 
-    def begin(self, run: Run, counts: Counts) -> None:
+    def begin(self, run: Run, counts: QueueCounts) -> None:
         self.meter.show("runs", counts.done, counts.total, f"{describe(run)}{failures(counts.failed)}", now=True)
 
     def show(self, event: Event) -> None:

@@ -49,7 +49,7 @@ def demo(
     Both models have the same plan, method and labelled helpdesk messages; only one of them gets unlabelled messages.
     """
     from halflabel.classifier import TextClassifier
-    from halflabel.data.sample import sample
+    from halflabel.data.corpus import sample
     from halflabel.data.splitting import split_corpus
     from halflabel.training.interrupt import Interrupted
 
@@ -89,7 +89,7 @@ def demo_folder(out: Path) -> Iterator[None]:
 
 def write_sample(out: Path, split: Split, test: Corpus) -> None:
     """Writes the texts as files for the other commands, with their queue (one label) and their tags (several)."""
-    from halflabel.data.sample import sample
+    from halflabel.data.corpus import sample
     from halflabel.data.writers import open_writer
 
     tags = {text: ";".join(map(str, label)) for part in (sample("train", "tags"), sample("test", "tags"))

@@ -53,6 +53,6 @@ def open_model(folder: Path, backend: str | None = None) -> Model:
 
 def sample_texts() -> list[str]:
     """Texts of the sample corpus, to compare an export with its model."""
-    from halflabel.data.sample import sample
+    from halflabel.data.corpus import sample
 
     return list(sample("test").texts[:SAMPLE])

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import Literal
 
 from halflabel.data.sequences import concat, subset
 from halflabel.types import Task
@@ -74,3 +77,11 @@ class Corpus:
     def __add__(self, other: Corpus) -> Corpus:
         views = concat(self.views, other.views) if bool(self.views) == bool(other.views) else []
         return Corpus(concat(self.texts, other.texts), concat(self.labels, other.labels), views, self.source)
+
+
+def sample(part: Literal["train", "test"], label: Literal["queue", "tags"] = "queue") -> Corpus:
+    """The train or test part of the sample corpus, labelled by queue (multi-class) or by tags (multi-label)."""
+    lines = files("halflabel.data").joinpath("sample.jsonl").read_text(encoding="utf-8").strip().split("\n")
+    rows = [row for line in lines if (row := json.loads(line))["part"] == part]
+    labels = [row["queue"] if label == "queue" else tuple(row["tags"]) for row in rows]
+    return Corpus([row["text"] for row in rows], labels, source=f"sample ({part})")

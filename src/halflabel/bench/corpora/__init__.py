@@ -52,7 +52,7 @@ SOURCES = {
 def open_corpus(name: str, data: Path | None) -> CorpusParts:
     """The corpus of that name: in the package, at a path, or in the data folder."""
     if name in SAMPLES:
-        from halflabel.data.sample import sample
+        from halflabel.data.corpus import sample
 
         return CorpusParts(sample("train", SAMPLES[name]), None, sample("test", SAMPLES[name]))
     places = [Path(name), *([data / name] if data else [])]
