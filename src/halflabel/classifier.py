@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
+from halflabel.class_names import Names, choose_names, classes_with_names
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
@@ -54,6 +55,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Time that fine-tuning may take. By default the plan's: 15 for `laptop`.
     settings : dict, optional
         Hyper-parameters of the method and fields of the plan by name, such as `{"epochs": 5, "lambda1": 0.5}`.
+    names : mapping or "labels", optional
+        What the labels mean in words, such as `{"billing": "invoices and refunds", "bug": ["error", "crash"]}`, or
+        "labels" if the labels themselves say it. `lift` uses names beside labels and pool as far as held-out labels
+        support them, and can be trained without any label.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
         The same int gives the same numbers on the same machine. A generator gives the seed of each `fit`, None a new
         seed each time.
@@ -82,12 +87,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(self, method: str | None = None, encoder: str | None = None, plan: str = "laptop", *,
                  minutes: float | None = None, settings: dict[str, Any] | None = None,
+                 names: Mapping[Any, Any] | str | None = None,
                  random_state: int | np.random.RandomState | np.random.Generator | None = 0) -> None:
         self.method = method
         self.encoder = encoder
         self.plan = plan
         self.minutes = minutes
         self.settings = settings
+        self.names = names
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, unlabelled: Any = None, *, dev: tuple[Any, Any] | None = None, truth: Any = None,
@@ -125,22 +132,26 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         labelled, notices = clean(given.labelled(), role="labelled")
         pool, pool_notices = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         pool = drop_labelled(pool, labelled)
+        names, name_notices = choose_names(self.names, labelled.labels)
+        settings = self.chosen_settings(labelled.task, names)
+        if names and columns is None:
+            name_notices += classes_with_names(labelled.labels, names)[1]
         development = None if dev is None else as_corpus(*texts_and_labels(dev, "dev"), "dev")
         path = None if folder is None else Path(folder)
         with nullcontext() if path is None else locked(path, RUN):
-            trained = fit(labelled, pool, self.chosen_settings(labelled.task), dev=development,
+            trained = fit(labelled, pool, settings, dev=development,
                           truth=align_truth(truth, hidden.texts, pool), classes=columns, folder=path, resume=resume,
                           report=report)
         self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).bag_of_words and self.encoder not in (None, WORDS)
         ignored = [f"{self.method_} trains on bags of words; the encoder {self.encoder} is not used"] if unused else []
-        self.notices_ = [*notices, *pool_notices, *ignored, *trained.model.facts["run"]["notices"]]
+        self.notices_ = [*notices, *pool_notices, *name_notices, *ignored, *trained.model.facts["run"]["notices"]]
         return self
 
-    def chosen_settings(self, task: Task) -> Settings:
+    def chosen_settings(self, task: Task, names: Names | None = None) -> Settings:
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
         return choose_settings(task, method=self.method, encoder=self.encoder, plan=self.plan, minutes=self.minutes,
-                               changes=self.settings, seed=seed_of(self.random_state))
+                               changes=self.settings, seed=seed_of(self.random_state), names=names)
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 from torch import nn
 
 from halflabel.atomic import cache_folder
+from halflabel.class_names import Names, classes_with_names, name_vectors, phrases_for
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
@@ -64,7 +66,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0) -> Trained:
     """Trains a method on clean corpora; `classes` fixes labels that may not occur in the labelled texts."""
     began = time.monotonic()
-    given_classes, classes = classes, classes or Classes.of(labelled.labels)
+    given_classes, classes = classes, classes or all_classes(labelled, settings.names)
     texts = fingerprint(labelled, pool, given_classes)
     method, given = find(settings.method), len(pool)
     rows = subsample(len(pool), method, settings.seed)
@@ -107,6 +109,11 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     return Trained(model, outcome, rows)
 
 
+def all_classes(labelled: Corpus, names: Names) -> Classes:
+    """The classes of the labelled texts and of the class names."""
+    return classes_with_names(labelled.labels, names)[0] if names else Classes.of(labelled.labels)
+
+
 def subsample(number: int, method: Method, seed: int) -> list[int] | None:
     """Rows of the pool that a method trains on: all (None), or a random sample if it can only hold so many."""
     if number <= POOL_LIMIT or not method.subsamples_pool:
@@ -146,8 +153,9 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
 
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     if method.start is not None:
+        names = partial(name_vectors, encoder, phrases_for(classes, settings.names)) if settings.names else None
         start = method.start(StartInputs(views[0], y, encoder, lambda: cache.vectors(views[0], progress),
-                                         settings.seed))
+                                         settings.seed, names))
     inputs: Inputs
     if plan.frozen:
         inputs = VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from halflabel.errors import SettingError, WrongTask
@@ -24,14 +24,16 @@ class Settings:
     encoder: str
     seed: int
     hyper: dict[str, Any]  # hyper-parameters that differ from the method's defaults
+    names: dict[str, list[str]] = field(default_factory=dict)  # phrases for labels, by the label as a string
 
     def to_json(self) -> dict[str, Any]:
         return {"method": self.method, "plan": self.plan.to_json(), "encoder": self.encoder, "seed": self.seed,
-                "hyper": self.hyper}
+                "hyper": self.hyper} | ({"names": self.names} if self.names else {})
 
 
 def choose_settings(task: Task, *, method: str | None = None, encoder: str | None = None, plan: str = "laptop",
-                    minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0) -> Settings:
+                    minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0,
+                    names: dict[str, list[str]] | None = None) -> Settings:
     """Method, plan and hyper-parameters for labels of that kind; `changes` are single values by name."""
     if not 0 <= seed <= MAX_SEED:
         raise SettingError(f"the seed {seed} is out of range; give a whole number from 0 to {MAX_SEED}.")
@@ -51,4 +53,7 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
     if minutes is not None:
         rest["minutes"] = minutes
     adapted = chosen.adapt_plan(plan_named(plan, **{**chosen.plans.get(plan, {}), **rest}))
-    return Settings(chosen.name, adapted, WORDS if chosen.bag_of_words else encoder or adapted.encoder, seed, hyper)
+    if names and not chosen.uses_names:
+        raise SettingError(f"the method {chosen.name} does not use class names; choose lift, or leave out the names.")
+    encoder = WORDS if chosen.bag_of_words else encoder or adapted.encoder
+    return Settings(chosen.name, adapted, encoder, seed, hyper, names or {})

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from halflabel.class_names import LABELS, Names, choose_names, classes_with_names, read_names
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
@@ -58,21 +59,29 @@ class TrainingTexts:
 
 def read_labelled(files: InputFiles) -> Corpus:
     """All rows of the labelled files, with and without a label."""
+    if not files.labelled:
+        return Corpus([], [], source="no labelled file")
     return read(files.labelled, text=files.text_column, label=files.label_column)
 
 
-def gather(rows: Corpus, files: InputFiles, *, truth: bool = False) -> TrainingTexts:
+def class_names(option: str | None, rows: Corpus) -> tuple[Names, list[Notice]]:
+    """The class names that --names asks for: a file, or the labels themselves."""
+    names = read_names(Path(option)) if option not in (None, LABELS) else option
+    return choose_names(names, rows.labels)
+
+
+def gather(rows: Corpus, files: InputFiles, *, truth: bool = False, names: Names | None = None) -> TrainingTexts:
     """Clean texts from the rows of the labelled files, of which those without a label join the pool, and other files.
 
     Raises DataError for whatever would stop training: `train` and `check` both rely on it.
     """
     labelled, notices = clean(rows.labelled(), role="labelled")
-    classes = classes_of(labelled, notices)
+    classes, name_notices = classes_of(labelled, notices, names or {})
     pool, pool_notices = (read_pool_with_labels if truth else read_pool)(rows.unlabelled(), files)
     unlabelled = drop_labelled(pool, labelled)
     overlap = len(pool) - len(unlabelled)
     pool_labels = true_labels(unlabelled, classes) if truth else None
-    notices = [*held_out_notices([*files.labelled, *files.pool]), *notices, *pool_notices,
+    notices = [*held_out_notices([*files.labelled, *files.pool]), *notices, *name_notices, *pool_notices,
                *dropped(overlap, "unlabelled text", pool.source, "the same text is labelled")]
     dev = None
     if files.dev is not None:
@@ -89,10 +98,10 @@ def held_out_notices(files: Sequence[File]) -> list[Notice]:
             and any((path.parent / name).is_file() for name in (*SPLIT.results, *DEMO.results))]
 
 
-def classes_of(corpus: Corpus, notices: Sequence[Notice]) -> Classes:
-    """The classes of a corpus; an error names its files, and the texts that cleaning left out."""
+def classes_of(corpus: Corpus, notices: Sequence[Notice], names: Names) -> tuple[Classes, list[Notice]]:
+    """The classes of a corpus and of class names; an error names the files, and the texts that cleaning left out."""
     try:
-        return Classes.of(corpus.labels)
+        return classes_with_names(corpus.labels, names) if names else (Classes.of(corpus.labels), [])
     except HalflabelError as error:
         raise DataError("; ".join([f"{corpus.source}: {error}", *notices])) from None
 

@@ -24,6 +24,12 @@ argument = partial(typer.Argument, show_default=False)
 # input and output
 Labelled = Annotated[list[Path], argument(
     metavar="LABELLED", help="Files, globs or folders of labelled texts; rows without a label join the pool.")]
+LabelledIfAny = Annotated[list[Path] | None, argument(
+    metavar="[LABELLED]...", help="Files, globs or folders of labelled texts; rows without a label join the pool. "
+                                  "Optional with --names.")]
+Names = Annotated[str | None, plain(
+    metavar="FILE|labels", help='Class names: a JSON file such as {"billing": "invoices and refunds"}, or `labels` if '
+                                "the labels themselves say what they mean.")]
 Texts = Annotated[list[str], argument(metavar="FILE", help="Files or globs of texts.")]
 Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained or exported model.")]
 TrainedModel = Annotated[Path, argument(metavar="DIR", help="Folder of a trained model; an exported one is refused.")]

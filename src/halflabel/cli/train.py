@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from halflabel.notices import Notice
     from halflabel.settings import Settings
 
+LABELS = "labels"  # as --names: the labels themselves
 STOPPED = 130  # exit code that shells expect after Ctrl-C
 CHECKPOINT_SECONDS = 60.0
 
@@ -38,10 +39,11 @@ class Views:
 
 
 def train(
-    labelled: options.Labelled,
+    labelled: options.LabelledIfAny = None,
     *,
     out: options.RunFolder,
     unlabelled: options.Pool = None,
+    names: options.Names = None,
     dev: options.Dev = None,
     method: options.Method = None,
     encoder: options.Encoder = None,
@@ -67,20 +69,25 @@ def train(
     \b
     halflabel train labelled.csv --unlabelled pool.jsonl --out model
     halflabel train labelled.csv --unlabelled 'pool-*.csv' --dev dev.csv --plan frozen --out model
+    halflabel train --names names.json --unlabelled pool.csv --out model
     """
-    from halflabel.cli.inputs import InputFiles, dev_overlap, gather, read_labelled
+    from halflabel.cli.inputs import InputFiles, class_names, dev_overlap, gather, read_labelled
 
     changes = options.parse_settings(set or [])
-    files = InputFiles.named(labelled, unlabelled=unlabelled, dev=dev, views=views, text_column=text_column,
+    if not labelled and (names in (None, LABELS) or not unlabelled):
+        raise SettingError("there is nothing to learn from; give labelled files, or --names FILE with --unlabelled")
+    files = InputFiles.named(labelled or [], unlabelled=unlabelled, dev=dev, views=views, text_column=text_column,
                              label_column=label_column)
-    check_apart(out, [*(file.path for file in files.together), encoder, there, back], RUN)
+    check_apart(out, [*(file.path for file in files.together), encoder, there, back, names], RUN)
     with locked(out, RUN):
         kept = check_run_folder(out, resume=resume, force=force)
-        texts = gather(read_labelled(files), files, truth=truth)
+        rows = read_labelled(files)
+        phrases, name_notices = class_names(names, rows)
+        texts = gather(rows, files, truth=truth, names=phrases)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
-                                changes=changes, seed=seed or 0)
+                                changes=changes, seed=seed or 0, names=phrases)
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
-        texts = replace(texts, notices=[*kept, *texts.notices, *dev_overlap(texts)])
+        texts = replace(texts, notices=[*kept, *name_notices, *texts.notices, *dev_overlap(texts)])
         run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS)
         show_result(out, texts.notices, as_json=json)
 

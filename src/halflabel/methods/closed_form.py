@@ -11,12 +11,16 @@ by EM (the paper's equal variances in closed form). The other is logistic regres
    supports, and corrected by the words of the texts.
 4. Distillation: a linear model, logits = x W + b, is fitted to the soft labels.
 
+Class names, if there are any, are vectors too: each counts as a few labelled texts of the cluster model, unless
+held-out labels are likelier without them. With names the cluster model can be fitted without any label.
+
 Shapes: vectors x (N_l, H) and pool (N_u, H) of unit length, y (N_l,) columns of labels, M models.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,6 +40,7 @@ WEIGHT_SPREAD = np.array([1.2, 0.7])  # standard deviations of the logarithms of
 ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # strengths of smoothing, each with its log prior
 POWERS = (1.0, 1.5, 2.0, 3.0)  # by which smoothed labels may be sharpened
 WORD_ROUNDS = 2  # of correction by words
+UNLABELLED_ALPHA, UNLABELLED_POWER = 0.8, 1.5  # strength of smoothing and sharpening without labels to choose them by
 CV_POOL = 2000  # pool texts that cross-validation uses, or 10 per label if that is more
 
 
@@ -49,12 +54,14 @@ class ClosedForm(NamedTuple):
     power: float = 1.0  # of sharpening after it
     uses_clusters: bool = False
     uses_words: bool = False
+    uses_names: bool = False
 
 
-def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int) -> ClosedForm:
+def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int,
+                    names: Array | None = None) -> ClosedForm:
     """The classifier for vectors x (N_l, H) with labels y (N_l,) and a pool (N_u, H).
 
-    `words` (N_l + N_u, V) are the `word_features` of the same texts.
+    `words` (N_l + N_u, V) are the `word_features` of the same texts, `names` (K, H) the vectors of the class names.
     """
     rng = generator(seed, Stream.CLOSED_FORM)
     rows = np.sort(rng.permutation(len(pool))[:MAX_POOL])
@@ -63,9 +70,14 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         model, weights, _ = fit_mixture([logistic_regression], x, y, sample, labels, rng)
         return ClosedForm(np.empty((0, labels)), model, weights)
     words = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
-    halves = validate_halves(x, y, sample, labels, generator(seed, Stream.HELD_OUT_HALVES))
-    uses_clusters = cluster_evidence(halves) >= MIN_EVIDENCE
-    fits = [gaussian_em, logistic_regression] if uses_clusters else [logistic_regression]
+    uses_names = names is not None and names_improve(names, x, y, sample, labels, generator(seed, Stream.NAMES))
+    clusters: Fit = partial(gaussian_em, names=names) if uses_names else gaussian_em
+    if not len(x):
+        return fit_unlabelled(clusters, words, pool, rows, labels)
+    halves = validate_halves([clusters, logistic_regression], x, y, sample, labels,
+                             generator(seed, Stream.HELD_OUT_HALVES))
+    uses_clusters = cluster_evidence(halves) >= (0.0 if uses_names else MIN_EVIDENCE)
+    fits = [clusters, logistic_regression] if uses_clusters else [logistic_regression]
     model, weights, held_out = fit_mixture(fits, x, y, sample, labels, rng)
     if not uses_clusters and not words_improve(halves, weights, words, one_hot):
         return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights)
@@ -76,9 +88,27 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         soft = sharpened(smoothed(graph, np.concatenate([one_hot, soft]), alpha)[len(x) :], power)
     soft = corrected_by_words(words, one_hot, soft, rounds=WORD_ROUNDS)
     model = distil(model, np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
-    soft_pool = np.exp(model.log_probabilities(pool))
-    soft_pool[rows] = soft
-    return ClosedForm(soft_pool, model, weights, alpha, power, uses_clusters, uses_words=True)
+    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, alpha, power, uses_clusters,
+                      uses_words=True, uses_names=uses_names and uses_clusters)
+
+
+def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels: int) -> ClosedForm:
+    """The classifier from class names and a pool alone: nothing is held out, so constants replace what it decides."""
+    sample, weights = pool[rows], WEIGHT_PRIOR[:1]
+    none, no_labels = np.empty((0, pool.shape[1])), np.empty((0, labels))
+    model = weighted_sum([clusters(none, np.empty(0, dtype=np.int64), sample, labels)], weights)
+    soft = smoothed(neighbour_graph(sample), np.exp(model.log_probabilities(sample)), UNLABELLED_ALPHA)
+    soft = corrected_by_words(words, no_labels, sharpened(soft, UNLABELLED_POWER), rounds=WORD_ROUNDS)
+    model = distil(model, sample, soft)
+    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, UNLABELLED_ALPHA, UNLABELLED_POWER,
+                      uses_clusters=True, uses_words=True, uses_names=True)
+
+
+def all_soft_labels(model: LinearModel, pool: Array, rows: Columns, soft: Array) -> Array:
+    """Soft labels of the whole pool: those of the fitted rows, and the model's predictions for the others, (N_u, K)."""
+    labels = np.exp(model.log_probabilities(pool))
+    labels[rows] = soft
+    return labels
 
 
 # The models
@@ -88,6 +118,9 @@ POOL_MASS = 25.0  # texts per class that the pool counts as, at most, in means a
 # before the means are good misleads EM when labels are few.
 STAGES = ((1.0, 10), (0.9, 8))
 TOLERANCE = 5e-3  # mean change of the soft labels at which a stage ends
+LOWEST_LOG_P = -6.0  # EM is overconfident: a single text must not decide about names
+NAME_MASS = 5.0  # texts that a class name counts as
+NAME_RADIUS = 0.3  # distance of a class name from the centre of the pool, about that of a class mean
 
 
 class LinearModel(NamedTuple):
@@ -106,8 +139,11 @@ class LinearModel(NamedTuple):
 Fit = Callable[[Array, Columns, Array, int], LinearModel]  # x, y, pool, labels -> model
 
 
-def gaussian_em(x: Array, y: Columns, pool: Array, labels: int) -> LinearModel:
-    """The cluster model: EM for Gaussian classes with one shared covariance; labelled texts keep their labels."""
+def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array | None = None) -> LinearModel:
+    """The cluster model: EM for Gaussian classes with one shared covariance; labelled texts keep their labels.
+
+    The vectors of class names (K, H) count as NAME_MASS labelled texts each.
+    """
     from scipy.special import softmax
 
     centre = pool.mean(axis=0)
@@ -116,8 +152,12 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int) -> LinearModel:
     scatter = pool.T @ pool + x.T @ x
     one_hot = np.eye(labels)[y]
     sums, counts = one_hot.T @ x, one_hot.sum(axis=0)
+    if names is not None:
+        directions = names - names.mean(axis=0)  # names have a centre of their own
+        directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12)
+        sums, counts = sums + NAME_MASS * NAME_RADIUS * directions, counts + NAME_MASS
     share = min(1.0, POOL_MASS * labels / len(pool))
-    smoothing = 0.2 * (len(x) / labels + share * len(pool) / labels)
+    smoothing = 0.2 * (counts.sum() / labels + share * len(pool) / labels)
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
     covariance = np.eye(width) * min(within, np.trace(scatter) / total) / width
@@ -185,15 +225,16 @@ def cross_validate(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, label
     return held_out_predictions(fits, x, y, pool, labels, folds, 1.0 - 1.0 / max(2, len(folds)), rng)
 
 
-def validate_halves(x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> HeldOut:
-    """Both models fitted with one half of the labels and evaluated on the other, for two random splits."""
+def validate_halves(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int,
+                    rng: np.random.Generator) -> HeldOut:
+    """Models fitted with one half of the labels and evaluated on the other, for two random splits."""
     folds = []
     for _ in range(2):
         first, second = np.zeros((2, len(y)), dtype=bool)
         for rows in rows_by_class(y, labels, rng):
             first[rows[: len(rows) // 2]] = second[rows[len(rows) // 2 :]] = True
         folds += [fold for fold in (first, second) if fold.any()]
-    return held_out_predictions([gaussian_em, logistic_regression], x, y, pool, labels, folds, 0.5, rng)
+    return held_out_predictions(fits, x, y, pool, labels, folds, 0.5, rng)
 
 
 def rows_by_class(y: Columns, labels: int, rng: np.random.Generator) -> list[Columns]:
@@ -223,6 +264,13 @@ def cluster_evidence(halves: HeldOut) -> float:
     _, with_clusters = fit_weights(halves, WEIGHT_PRIOR, WEIGHT_SPREAD)
     _, without = fit_weights(halves._replace(log_p=halves.log_p[1:]), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
     return without - with_clusters
+
+
+def names_improve(names: Array, x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> bool:
+    """Whether held-out labels are at least as likely with class names as without; true if none can be held out."""
+    held_out = validate_halves([gaussian_em, partial(gaussian_em, names=names)], x, y, pool, labels, rng)
+    without, with_names = held_out.log_p[:, np.arange(len(held_out.y)), held_out.y].clip(LOWEST_LOG_P).sum(axis=1)
+    return bool(with_names >= without)
 
 
 def words_improve(halves: HeldOut, weights: Array, words: Any, one_hot: Array) -> bool:

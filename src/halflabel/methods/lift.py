@@ -26,8 +26,14 @@ NO_CLUSTERS = {
     True: "held-out labels show no benefit from clusters in the pool; training on labelled texts and the pool's words",
 }
 
+NAMES = {
+    False: "held-out labels are likelier without the class names; they are not used",
+    True: "the class names are used beside the labels and the pool",
+}
 
-@method("lift", task="multi-class", paper="-", subsamples_pool=True, limits={"power": Range(1.0, 1e3)}, plans={
+
+@method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True,
+        limits={"power": Range(1.0, 1e3)}, plans={
     "frozen": {"epochs": 0, "warmup": 0},
     "laptop": {"epochs": 3, "epoch_steps": 125, "passes": 2.0, "warmup": 0, "survey": 4000,
                "labelled_batch": 8, "unlabelled_batch": 32},
@@ -44,12 +50,14 @@ def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTrain
 def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs) -> StartResult:
     """Fits the closed form; its linear model becomes the head, its soft labels the first pseudo-labels."""
     x, y, words = inputs.unit_vectors(), inputs.columns, word_features(inputs.texts)
-    fitted = fit_closed_form(x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1], seed=inputs.seed)
+    names = inputs.names() if inputs.names is not None else None
+    fitted = fit_closed_form(x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1], seed=inputs.seed, names=names)
     head.set(*map(torch.from_numpy, fitted.model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
+    notices = [] if names is None else [Notice(NAMES[fitted.uses_names])]
     if fitted.uses_clusters or not len(fitted.soft):
-        return StartResult()
-    return StartResult(notices=(Notice(NO_CLUSTERS[fitted.uses_words]),), trust=float(fitted.uses_words))
+        return StartResult(notices=tuple(notices))
+    return StartResult(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
 
 
 class LabelTable(PseudoLabeller):

@@ -58,6 +58,7 @@ class StartInputs(NamedTuple):
     encoder: TextEncoder
     vectors: Callable[[], np.ndarray]  # (N_l + N_u, H), of the pretrained encoder
     seed: int
+    names: Callable[[], np.ndarray] | None = None  # (K, H) vectors of the class names
 
     def unit_vectors(self) -> np.ndarray:
         """Vectors scaled to length one, (N_l + N_u, H) float64."""
@@ -180,6 +181,8 @@ class Objective(nn.Module):
 
     def _labelled_loss(self, scores: Tensor, known: Target, progress: float) -> Tensor:
         losses, reduction = masked_loss(self.method.loss, scores, known), self.method.reduction
+        if not len(losses):  # trained on class names and the pool alone
+            return losses.sum()
         return losses.mean() if reduction is None else reduction(losses, scores, known.y, progress)
 
     @torch.no_grad()

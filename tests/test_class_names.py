@@ -1,0 +1,189 @@
+"""Class names: validated, turned into vectors, used as far as held-out labels support them, enough without labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cli_runner import Ran, runner, write_csv
+from conftest import TOPICS, tiny_texts
+from halflabel import TextClassifier
+from halflabel.class_names import (
+    choose_names,
+    classes_with_names,
+    name_vectors,
+    parse_names,
+    phrases_for,
+    words_of_label,
+)
+from halflabel.data.labels import Classes
+from halflabel.encoders.loading import load_encoder
+from halflabel.errors import DataError, SettingError
+from halflabel.methods.closed_form import fit_closed_form
+from halflabel.methods.label_smoothing import word_features
+
+NAMES = {topic: " ".join(words.split()[:4]) for topic, words in TOPICS.items()}
+
+
+@pytest.fixture
+def cli(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    return runner(capsys, monkeypatch)
+
+
+@pytest.mark.parametrize(("label", "words"), [
+    ("card_declined", "card declined"), ("Sci/Tech", "Sci Tech"), ("are_you_a_bot", "are you a bot"),
+    ("billingIssue", "billing Issue"), ("tag07", None), ("cs.CL", None), (3, None), (True, None), ("x1", None),
+    ("---", None),
+])
+def test_labels_that_read_as_words(label: Any, words: str | None) -> None:
+    assert words_of_label(label) == (words if label is not True else "True")
+
+
+@pytest.mark.parametrize(("content", "message"), [
+    (["a", "b"], "not a mapping"), ({"a": ""}, "'a' is empty"), ({"a": []}, "'a' is empty"), ({"a": [1]}, "not a text"),
+    ({"a": "same", "b": ["other", "Same "]}, "'a' and 'b' have the same name"), ("text", "not a mapping"),
+])
+def test_names_that_cannot_be_used(content: Any, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        parse_names(content, "names.json")
+
+
+def test_names_extend_the_classes() -> None:
+    classes, notices = classes_with_names(["b", "a", None], {"a": ["x"], "c": ["y"]})
+    assert classes.names == ("a", "b", "c") and "'c'" in notices[0]
+    assert phrases_for(classes, {"a": ["x", "z"], "c": ["y"]}) == [["x", "z"], ["b"], ["y"]]
+    with pytest.raises(SettingError, match="a name for 'c', which no labelled text has; known labels are 1, 2"):
+        classes_with_names([1, 2], {"c": ["y"]})
+
+
+def test_opaque_labels_are_not_used_as_names() -> None:
+    names, notices = choose_names("labels", ["sport", "tag07"])
+    assert names == {} and "'tag07' does not read as words" in notices[0]
+    assert choose_names("labels", ["late_fee", "refund"])[0] == {"late_fee": ["late fee"], "refund": ["refund"]}
+
+
+def test_vectors_are_unit_means_over_phrases_and_templates(tiny_encoder: str) -> None:
+    encoder = load_encoder(tiny_encoder).eval()
+    both, first = name_vectors(encoder, [["goal", "match"], ["bread"]]), name_vectors(encoder, [["goal"], ["bread"]])
+    assert both.shape == (2, 32) and np.allclose(np.linalg.norm(both, axis=1), 1.0)
+    assert np.allclose(both[1], first[1]) and not np.allclose(both[0], first[0])
+
+
+def clusters(rng: np.random.Generator, centres: np.ndarray, number: int) -> tuple[np.ndarray, np.ndarray]:
+    y = rng.integers(0, len(centres), number)
+    x = centres[y] + 0.5 * rng.normal(size=(number, centres.shape[1])) / np.sqrt(centres.shape[1])
+    return x / np.linalg.norm(x, axis=1, keepdims=True), y
+
+
+class TestClosedForm:
+    @pytest.fixture
+    def data(self) -> dict[str, np.ndarray]:
+        rng = np.random.default_rng(0)
+        centres = np.linalg.qr(rng.normal(size=(24, 4)))[0].T
+        names = centres + 0.5 * rng.normal(size=centres.shape) / np.sqrt(24)
+        pool, truth = clusters(rng, centres, 400)
+        x, y = clusters(rng, centres, 100)
+        rows = np.concatenate([np.flatnonzero(y == k)[:2] for k in range(4)])
+        x, y = x[rows], y[rows]
+        return {"pool": pool, "truth": truth, "x": x, "y": y, "names": names}
+
+    def fit(self, data: dict[str, np.ndarray], labelled: int, names: np.ndarray | None) -> Any:
+        words = word_features([f"w{i}" for i in range(labelled + 400)])
+        return fit_closed_form(data["x"][:labelled], data["y"][:labelled], data["pool"], words, 4, seed=0, names=names)
+
+    def accuracy(self, fitted: Any, data: dict[str, np.ndarray]) -> float:
+        return float((fitted.soft.argmax(axis=1) == data["truth"]).mean())
+
+    def test_names_and_a_pool_are_enough(self, data: dict[str, np.ndarray]) -> None:
+        fitted = self.fit(data, 0, data["names"])
+        assert fitted.uses_names and self.accuracy(fitted, data) > 0.9
+        assert np.allclose(fitted.soft.sum(axis=1), 1.0, atol=1e-5)
+
+    def test_names_that_contradict_the_labels_are_not_used(self, data: dict[str, np.ndarray]) -> None:
+        right, wrong, none = (self.fit(data, 8, names) for names in (data["names"], data["names"][[1, 2, 3, 0]], None))
+        assert right.uses_names and not wrong.uses_names
+        assert np.array_equal(wrong.soft, none.soft) and self.accuracy(wrong, data) > 0.9
+
+
+class TestClassifier:
+    def test_without_any_label(self, tiny_encoder: str) -> None:
+        pool, _ = tiny_texts(20, seed=1)
+        classifier = TextClassifier(encoder=tiny_encoder, plan="frozen", names=NAMES).fit([], [], unlabelled=pool)
+        assert classifier.classes_.tolist() == sorted(TOPICS) and len(set(classifier.predict(pool))) > 1
+        assert any("class names are used" in notice for notice in classifier.notices_)
+
+    def test_fine_tuning_without_any_label(self, tiny_encoder: str, tmp_path: Path) -> None:
+        pool, _ = tiny_texts(12, seed=1)
+        short = {"epochs": 1, "epoch_steps": 3, "unlabelled_batch": 4}
+        classifier = TextClassifier(encoder=tiny_encoder, names=NAMES, settings=short).fit([], [], unlabelled=pool)
+        assert np.isfinite(classifier.predict_proba(pool)).all()
+        classifier.save(tmp_path / "model")
+        assert list(TextClassifier.load(tmp_path / "model").predict(pool)) == list(classifier.predict(pool))
+
+    def test_a_class_that_only_has_a_name(self, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(3)
+        keep = [i for i, label in enumerate(labels) if label != "food"]
+        pool, _ = tiny_texts(10, seed=1)
+        classifier = TextClassifier(encoder=tiny_encoder, plan="frozen", names=NAMES)
+        classifier.fit([texts[i] for i in keep], [labels[i] for i in keep], unlabelled=pool)
+        assert "food" in classifier.classes_ and any("'food'" in notice for notice in classifier.notices_)
+
+    def test_methods_that_do_not_use_names_refuse_them(self, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(3)
+        with pytest.raises(SettingError, match="bdd-f does not use class names; choose lift"):
+            TextClassifier("bdd-f", tiny_encoder, names=NAMES).fit(texts, labels)
+
+    def test_no_label_and_no_name(self, tiny_encoder: str) -> None:
+        with pytest.raises(DataError, match="no label at all"):
+            TextClassifier(encoder=tiny_encoder).fit([], [], unlabelled=["a text"])
+
+
+class TestCommand:
+    def test_train_predict_and_resume_without_labels(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        pool, _ = tiny_texts(15, seed=1)
+        write_csv(tmp_path / "pool.csv", pool)
+        (tmp_path / "names.json").write_text(json.dumps(NAMES))
+        arguments = ("train", "--names", tmp_path / "names.json", "--unlabelled", tmp_path / "pool.csv", "--plan",
+                     "frozen", "--encoder", tiny_encoder, "--out", tmp_path / "model")
+        done = cli(*arguments)
+        assert done.code == 0, done.err
+        predicted = cli("predict", tmp_path / "model", tmp_path / "pool.csv")
+        assert predicted.code == 0 and len(predicted.out.splitlines()) == 45
+        assert cli(*arguments, "--resume").code == 0
+
+    def test_the_labels_as_names(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        texts, labels = tiny_texts(4)
+        write_csv(tmp_path / "a.csv", texts, labels)
+        write_csv(tmp_path / "pool.csv", tiny_texts(10, seed=1)[0])
+        done = cli("train", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--names", "labels", "--plan",
+                   "frozen", "--encoder", tiny_encoder, "--out", tmp_path / "model")
+        assert done.code == 0 and "class names" in done.err
+
+    @pytest.mark.parametrize(("content", "arguments", "message"), [
+        ("{}", ("--unlabelled", "pool.csv"), "no label at all"),
+        ("[1]", ("--unlabelled", "pool.csv"), "names.json is not a mapping"),
+        ("{", ("--unlabelled", "pool.csv"), "names.json is not valid JSON"),
+        ('{"a": " ", "b": "x"}', ("--unlabelled", "pool.csv"), "the name of 'a' is empty"),
+        ('{"a": "x", "b": "x"}', ("--unlabelled", "pool.csv"), "have the same name"),
+        ('{"a": "x", "b": "y"}', (), "nothing to learn from"),
+        ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--method", "ce"), "does not use class names"),
+    ])
+    def test_bad_input(self, tmp_path: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytest.MonkeyPatch, content: str,
+                       arguments: tuple[str, ...], message: str) -> None:
+        monkeypatch.chdir(tmp_path)
+        write_csv(tmp_path / "pool.csv", tiny_texts(4, seed=1)[0])
+        (tmp_path / "names.json").write_text(content)
+        done = cli("train", "--names", "names.json", *arguments, "--plan", "frozen", "--encoder", tiny_encoder, "--out",
+                   "model")
+        assert done.code == 2 and message in done.err and done.lines == 1
+        assert not (tmp_path / "model").exists()
+
+
+def test_numbers_as_labels_take_names_by_their_digits() -> None:
+    names = {"0": ["negative"], "1": ["positive"]}
+    classes, _ = classes_with_names([0, 1], names)
+    assert classes == Classes((0, 1)) and phrases_for(classes, names) == [["negative"], ["positive"]]
