@@ -94,6 +94,14 @@ class TestVectors:
         assert np.array_equal(EncoderCache(tmp_path, later).vectors(["bank"])[0], second[2]) and later.count == 0
         assert cache.vectors([]).shape == (0, 32)
 
+    def test_a_pool_on_disk_is_encoded_once_however_it_is_read(self, texts: TextColumn, tiny_encoder: str,
+                                                               tmp_path: Path) -> None:
+        encoder = counting(tiny_encoder)
+        cache, everything = EncoderCache(tmp_path, encoder), concat(["goal"], texts)
+        vectors, rows = cache.vectors(everything), cache.vector_rows(everything)
+        assert encoder.count == 1 + len(texts) and vectors.shape == (1 + len(texts), 32)
+        assert all(np.array_equal(vectors[i], rows[i]) for i in range(len(everything)))
+
     def test_a_killed_run_loses_one_shard_of_a_pool(self, texts: TextColumn, tiny_encoder: str, tmp_path: Path,
                                                     monkeypatch: pytest.MonkeyPatch) -> None:
         encoder = load_encoder(tiny_encoder)

@@ -32,6 +32,7 @@ from halflabel.methods.label_smoothing import (
 )
 
 NO_WORDS = sparse.csr_matrix((2000, 0))
+BOTH = [gaussian_em, logistic_regression]
 
 
 def clusters(labels: int, per_class: int, width: int = 12, spread: float = 0.25, seed: int = 0,
@@ -218,19 +219,19 @@ def test_a_pool_that_clusters_by_something_else_is_ignored(seed: int) -> None:
 def test_one_label_per_class_is_no_evidence() -> None:
     x, y = clusters(4, 100)
     rows = few(x, y, 1)
-    halves = validate_halves(x[rows], y[rows], x, 4, np.random.default_rng(0))
+    halves = validate_halves(BOTH, x[rows], y[rows], x, 4, np.random.default_rng(0))
     assert not halves.folds and cluster_evidence(halves) == pytest.approx(0.0)
     assert not fit_closed_form(x[rows], y[rows], x, NO_WORDS, 4, seed=0).uses_clusters
 
 
 def test_each_half_evaluates_the_other() -> None:
     x, y = clusters(3, 5)
-    halves = validate_halves(x, y, x, 3, np.random.default_rng(0))
+    halves = validate_halves(BOTH, x, y, x, 3, np.random.default_rng(0))
     assert len(halves.folds) == 4 and np.sum(halves.folds, axis=0).tolist() == [2] * len(y)
     assert all((np.bincount(y[fold], minlength=3) >= 2).all() for fold in halves.folds)
     x, y = clusters(4, 100, spread=0.35)
     rows = few(x, y, 4)
-    halves = validate_halves(x[rows], y[rows], x, 4, np.random.default_rng(0))
+    halves = validate_halves(BOTH, x[rows], y[rows], x, 4, np.random.default_rng(0))
     misled = halves._replace(log_p=np.stack([np.roll(halves.log_p[0], 1, axis=1), halves.log_p[1]]))
     assert cluster_evidence(misled) < 0.0 < MIN_EVIDENCE < cluster_evidence(halves)
 
@@ -246,7 +247,7 @@ def test_words_are_used_where_they_improve_held_out_labels() -> None:
     for signal, shuffled in ((0.3, False), (3.0, True)):
         x = signal * np.eye(3)[y] + rng.normal(size=(60, 3))
         features = counts[rng.permutation(60)] if shuffled else counts
-        halves = validate_halves(x[:24], y[:24], x[24:], 3, rng)
+        halves = validate_halves(BOTH, x[:24], y[:24], x[24:], 3, rng)
         assert words_improve(halves, np.array([0.5]), features, known) is not shuffled
 
 

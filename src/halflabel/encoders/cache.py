@@ -63,7 +63,10 @@ class EncoderCache:
         return map_parts(texts, tokens)
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """Vectors of texts by the hash of each, (N, H), as an array in memory."""
+        """Vectors of texts, (N, H), as an array in memory."""
+        if isinstance(texts, LazySequence):  # a pool is found by its content, so that it is never encoded twice
+            rows = list(self.vector_rows(texts, progress))
+            return np.stack(rows) if rows else np.empty((0, self.encoder.width), np.float32)
         keys = [text_hash(text) for text in texts]
         vectors = self._read(set(keys))
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
