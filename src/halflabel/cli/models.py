@@ -3,30 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
 
-from halflabel.data.labels import Classes
 from halflabel.errors import ModelError, SettingError
-from halflabel.evaluation.decisions import Decision
-from halflabel.types import Progress, Task
+from halflabel.persistence.interface import Model
 
 BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
 SAMPLE = 256  # texts on which an export is compared with its model
-
-
-class Model(Protocol):
-    """What prediction and evaluation need of a model."""
-
-    @property
-    def classes(self) -> Classes: ...
-    @property
-    def task(self) -> Task: ...
-    @property
-    def rules(self) -> Decision: ...
-    def scores(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
-    def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
 
 
 def open_model(folder: Path, backend: str | None = None) -> Model:

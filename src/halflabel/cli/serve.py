@@ -1,0 +1,56 @@
+"""`halflabel serve`: serves a model over HTTP."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from typing import Annotated
+
+from halflabel.cli import console, options
+from halflabel.errors import MissingExtra, SettingError
+
+PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
+LOCAL = ("127.0.0.1", "::1", "localhost")
+
+
+def serve(
+    model: options.Model,
+    *,
+    host: Annotated[str, options.option(metavar="HOST", help="Address to listen at; 0.0.0.0 for all networks.")
+                    ] = "127.0.0.1",
+    port: Annotated[int, options.option(metavar="PORT", min=0, max=65535, help="Port to listen at; 0 for a free one.")
+                    ] = 8000,
+    token: Annotated[str | None, options.plain(
+        metavar="TOKEN", help="Bearer token that requests must have; better set as HALFLABEL_SERVE_TOKEN, since other "
+                              "users can see arguments.")] = None,
+    max_batch: Annotated[int, options.option(metavar="N", min=1, help="Texts per request, at most.")] = 32,
+    backend: options.Backend = None,
+    config: options.Config = None,
+) -> None:
+    """Serve a model over HTTP, with a page to try it.
+
+    It speaks Text Embeddings Inference's /predict and the Open Inference Protocol (/v2). A line of JSON is logged for
+    each request, without its texts. Ctrl-C stops it after the requests that it has accepted.
+
+    \b
+    halflabel serve model
+    curl localhost:8000/predict -H 'Content-Type: application/json' -d '{"inputs": "a text"}'
+    """
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise MissingExtra(f"{missing[0]} is not installed; pip install 'halflabel[serve]'")
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise SettingError("--token must be printable ASCII without surrounding spaces, and not empty")
+    from halflabel.cli.models import open_model
+    from halflabel.serve.app import create_app
+    from halflabel.serve.batching import ServedModel
+    from halflabel.serve.gate import Limits
+    from halflabel.serve.server import BACKLOG, address_of, bind, run
+
+    with bind(host, port) as bound:
+        served = ServedModel(model.resolve().name, open_model(model, backend))
+        served.predict(["warm-up"], raw=False)  # what is prepared for the first text should not delay the first request
+        app = create_app(served, log=console.log, token=token, limits=Limits(request_texts=max_batch))
+        if token is None and host not in LOCAL:
+            console.note(f"everyone who can reach {host} can use the model; --token restricts it")
+        bound.listen(BACKLOG)
+        console.hint(f"serving {model} at {address_of(bound)}, Ctrl-C stops it")
+        run(app, bound)
