@@ -215,6 +215,7 @@ def tensors(prediction: Prediction) -> list[dict[str, Any]]:
 
 def ranked(prediction: Prediction) -> list[list[dict[str, Any]]]:
     """All labels of each text with their scores, the highest first."""
-    labels, order = prediction.model.labels, (-prediction.values).argsort(axis=1, kind="stable")
+    labels, values = prediction.model.labels, prediction.values.astype(float)
+    order = (-values).argsort(axis=1, kind="stable").tolist()
     return [[{"label": labels[k], "score": row[k]} for k in columns]
-            for row, columns in zip(prediction.values.astype(float).round(DIGITS).tolist(), order.tolist(), strict=True)]
+            for row, columns in zip(values.round(DIGITS).tolist(), order, strict=True)]

@@ -33,7 +33,7 @@ class Limits:
 
 
 class Gate:
-    """ASGI middleware that refuses what exceeds the limits, before it is parsed, and logs each request without texts."""
+    """ASGI middleware: refuses what has no token or is too large before parsing it; logs each request without texts."""
 
     def __init__(self, app: ASGIApp, *, token: str | None, limits: Limits, metrics: Metrics, log: Log) -> None:
         self.app = app

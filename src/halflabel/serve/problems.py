@@ -14,7 +14,8 @@ OPEN_INFERENCE_STATUS = {422: 400, 424: 500}  # where the Open Inference Protoco
 class Problem(Exception):
     """A request that cannot be answered: status, a sentence, and the type that Text Embeddings Inference gives it."""
 
-    def __init__(self, status: int, sentence: str, error_type: ErrorType = "Validation", *, close: bool = False) -> None:
+    def __init__(self, status: int, sentence: str, error_type: ErrorType = "Validation", *,
+                 close: bool = False) -> None:
         super().__init__(sentence)
         self.status = status
         self.sentence = sentence

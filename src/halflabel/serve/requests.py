@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, StrictStr, field_validator
+from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator
 
 from halflabel.serve.problems import Problem
 
@@ -73,8 +73,6 @@ class RequestedOutput(BaseModel):
 class InferRequest(BaseModel):
     """Open Inference Protocol: input tensors, and which outputs are wanted (all by default)."""
 
-    model_config = ConfigDict(extra="ignore")
-
     id: StrictStr | None = None
     parameters: dict[str, Any] = {}
     inputs: list[InputTensor]
@@ -89,7 +87,7 @@ class InferRequest(BaseModel):
         if tensor.datatype != "BYTES":
             raise Problem(422, f"The tensor '{INPUT}' has the datatype {tensor.datatype[:20]!r}; send BYTES.")
         if tensor.shape != [len(tensor.data)]:
-            raise Problem(422, f"The shape of the tensor '{INPUT}' must be [{len(tensor.data)}], the length of its data.")
+            raise Problem(422, f"The shape of the tensor '{INPUT}' must be [{len(tensor.data)}], as long as its data.")
         for i, text in enumerate(tensor.data):
             if not isinstance(text, str):
                 raise Problem(422, f"Entry {i} of the tensor '{INPUT}' is not a text; send BYTES as strings.")
@@ -112,11 +110,11 @@ def check_texts(texts: list[str], limit: int) -> None:
 
 
 def sentence(errors: list[Any]) -> str:
-    """The first of pydantic's errors as a sentence that repeats nothing of the request but names of fields."""
+    """The first of pydantic's errors as a sentence that names the field and repeats no text."""
     error = errors[0]
     if error["type"] == "json_invalid":
         return f"The body is not valid JSON ({error['ctx']['error']} at character {error['loc'][-1]})."
-    place = ".".join(str(part) for part in error["loc"][1:]) or "The body"
+    place = ".".join(ascii(part).strip("'")[:50] for part in error["loc"][1:]) or "The body"
     if place == "The body" and error["type"] != "missing":
         return "The body must be a JSON object, sent with the header 'Content-Type: application/json'."
     message = error["msg"].removeprefix("Value error, ")
