@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
-from halflabel.serve.app import create_app
+from halflabel.serve.app import Service, create_app
 from halflabel.serve.batching import ServedModel
 from halflabel.serve.gate import Limits
 from served import LABELS, NumberModel, probability
@@ -28,8 +29,9 @@ def log() -> list[dict[str, Any]]:
 def start(log: list[dict[str, Any]]) -> Iterator[Start]:
     clients = []
 
-    def start(model: NumberModel | None = None, **settings: Any) -> TestClient:
-        app = create_app(ServedModel("numbers", model or NumberModel()), log=log.append, **settings)
+    def start(model: NumberModel | None = None, limits: Limits | None = None, token: str | None = None) -> TestClient:
+        service = Service(ServedModel("numbers", model or NumberModel()), limits)
+        app = create_app(service, log=log.append, token=token)
         clients.append(TestClient(app, raise_server_exceptions=False).__enter__())
         return clients[-1]
 
@@ -68,7 +70,7 @@ def test_a_batch_of_one_is_nested(client: TestClient) -> None:
 
 def test_predict_gives_raw_scores(client: TestClient) -> None:
     rows = client.post("/predict", json={"inputs": "text 3", "raw_scores": True}).json()
-    assert rows == [{"label": "food", "score": 3.0}, {"label": "money", "score": 0.0}, {"label": "sport", "score": -3.0}]
+    assert [(row["label"], row["score"]) for row in rows] == [("food", 3.0), ("money", 0.0), ("sport", -3.0)]
 
 
 def test_health_and_info(client: TestClient) -> None:
@@ -105,6 +107,11 @@ def test_infer_gives_the_outputs_that_are_wanted(client: TestClient) -> None:
     assert [output["name"] for output in answer["outputs"]] == ["label"]
 
 
+def test_infer_ignores_what_it_does_not_know(client: TestClient) -> None:
+    content = b'{"inputs": [%s], "parameters": {"\\ud800": 1}, "x": "\\ud800"}' % body(tensor(["a"]))
+    assert client.post(INFER, content=content, headers={"Content-Type": "application/json"}).status_code == 200
+
+
 def test_a_multilabel_model_gives_the_labels_of_its_decision(start: Start) -> None:
     client = start(NumberModel("multi-label"))
     labels, p = client.post(INFER, json={"inputs": [tensor(["text 2", "text 0"])]}).json()["outputs"]
@@ -134,6 +141,24 @@ def test_a_large_body_is_refused_and_the_connection_closed(start: Start) -> None
     assert refused.status_code == 413 and "1,000 bytes" in refused.json()["error"]
     assert refused.headers["connection"] == "close"
     assert client.post("/predict", json={"inputs": "a" * 900}).status_code == 200
+
+
+@pytest.mark.parametrize(("message", "status"), [(None, 408), ({"type": "http.disconnect"}, 499)])
+def test_a_body_that_never_arrives_is_given_up(
+        log: list[dict[str, Any]], message: dict[str, str] | None, status: int) -> None:
+    service = Service(ServedModel("numbers", NumberModel()), Limits(body_seconds=0.05))
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return message or await asyncio.sleep(60)
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {"type": "http", "method": "POST", "path": "/predict", "headers": []}
+    asyncio.run(create_app(service, log=log.append)(scope, receive, send))
+    assert [line["status"] for line in log] == [status]
+    assert [part.get("status") for part in sent] == ([408, None] if status == 408 else [])
 
 
 def test_a_full_queue_is_an_overload(start: Start) -> None:
@@ -199,7 +224,8 @@ def body(value: Any) -> bytes:
 
 
 HOSTILE_PREDICT = [
-    b"", b"{", b"[]", b"null", b"3", b'"text"', b"{}", b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b'{"inputs": "\xff"}', b"NaN",
+    b"", b"{", b"[]", b"null", b"3", b'"text"', b"{}", b"\x00", b"\xff\xfe", b"\xed\xa0\x80", b"NaN",
+    b'{"inputs": "\xff"}',
     b'{"inputs": NaN}', b'{"inputs": "a",}', b'{"inputs": "\\ud800"}', b'{"inputs": ["a", "\\udfff"]}',
     b'{"inputs": "a\x00b"}', b'{"inputs": "' + b"a" * 2_100_000 + b'"}', b"[" * 100_000, b'{"inputs":' + b"[" * 50_000,
     b'{"inputs": ' * 20_000 + b"1" + b"}" * 20_000, b'{"inputs": ' + b"9" * 10_000 + b"}", b"1e999999",
@@ -214,16 +240,17 @@ HOSTILE_INFER = [
     b"", b"{", b"[]", b"{}", b"[" * 100_000, b'{"inputs": "\\ud800"}',
     *map(body, [
         {"inputs": None}, {"inputs": "a"}, {"inputs": []}, {"inputs": [3]}, {"inputs": [{}]},
-        {"inputs": [tensor(["a"])] * 2}, {"inputs": [tensor(["a"], name="other")]}, {"inputs": [tensor(["a"], shape=[2])]},
+        {"inputs": [tensor(["a"])] * 2}, {"inputs": [tensor(["a"], name="other")]},
+        {"inputs": [tensor(["a"], shape=[2])]},
         {"inputs": [tensor(["a"], shape=[-1])]}, {"inputs": [tensor(["a"], shape=[1, 1])]},
         {"inputs": [tensor(["a"], shape=[])]}, {"inputs": [tensor(["a"], shape=["1"])]},
         {"inputs": [tensor(["a"], shape=[10**30])]}, {"inputs": [tensor(["a"], shape=[1.0])]},
         {"inputs": [tensor(["a"], datatype="FP32")]}, {"inputs": [tensor(["a"], datatype="\ud800")]},
-        {"inputs": [tensor([1])]}, {"inputs": [tensor([["a"]])]}, {"inputs": [tensor([None])]}, {"inputs": [tensor([])]},
+        {"inputs": [tensor([1])]}, {"inputs": [tensor([["a"]])]}, {"inputs": [tensor([None])]},
+        {"inputs": [tensor([])]},
         {"inputs": [tensor([""])]}, {"inputs": [tensor(["\ud800"])]}, {"inputs": [tensor(["a"], data="a")]},
         {"inputs": [tensor(["a"])], "outputs": [{"name": "nothing"}]}, {"inputs": [tensor(["a"])], "outputs": "label"},
         {"inputs": [tensor(["a"])], "id": 7}, {"inputs": [tensor(["a"])], "id": "\ud800"},
-        {"inputs": [tensor(["a"])], "parameters": {"\ud800": 1}, "x": "\ud800"},
         {"inputs": [tensor(["a"], parameters=3)]}, {"inputs": [tensor(["a"] * 33)]}])]
 
 

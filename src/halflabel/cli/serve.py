@@ -6,7 +6,7 @@ from importlib.util import find_spec
 from typing import Annotated
 
 from halflabel.cli import console, options
-from halflabel.errors import MissingExtra, SettingError
+from halflabel.errors import HalflabelError, MissingExtra, SettingError
 
 PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 LOCAL = ("127.0.0.1", "::1", "localhost")
@@ -29,7 +29,8 @@ def serve(
     """Serve a model over HTTP, with a page to try it.
 
     It speaks Text Embeddings Inference's /predict and the Open Inference Protocol (/v2). A line of JSON is logged for
-    each request, without its texts. Ctrl-C stops it after the requests that it has accepted.
+    each request, without its texts. Ctrl-C stops it after the requests that it has accepted; the signal SIGHUP loads
+    the model in DIR again.
 
     \b
     halflabel serve model
@@ -40,17 +41,29 @@ def serve(
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise SettingError("--token must be printable ASCII without surrounding spaces, and not empty")
     from halflabel.cli.models import open_model
-    from halflabel.serve.app import create_app
+    from halflabel.serve.app import Service, create_app
     from halflabel.serve.batching import ServedModel
     from halflabel.serve.gate import Limits
     from halflabel.serve.server import BACKLOG, address_of, bind, run
 
-    with bind(host, port) as bound:
+    def load() -> ServedModel:
         served = ServedModel(model.resolve().name, open_model(model, backend))
-        served.predict(["warm-up"], raw=False)  # what is prepared for the first text should not delay the first request
-        app = create_app(served, log=console.log, token=token, limits=Limits(request_texts=max_batch))
+        served.predict(["warm-up"], raw=False)  # what is prepared for the first text should not delay a request
+        return served
+
+    def reload() -> None:
+        try:
+            service.replace(load())
+        except (HalflabelError, OSError) as error:
+            console.note(f"the model was not reloaded, the earlier one is still served: {error}")
+        else:
+            console.hint(f"reloaded {model}")
+
+    with bind(host, port) as bound:
+        service = Service(load(), Limits(request_texts=max_batch))
+        app = create_app(service, log=console.log, token=token)
         if token is None and host not in LOCAL:
             console.note(f"everyone who can reach {host} can use the model; --token restricts it")
         bound.listen(BACKLOG)
         console.hint(f"serving {model} at {address_of(bound)}, Ctrl-C stops it")
-        run(app, bound)
+        run(app, bound, reload)

@@ -18,7 +18,7 @@ from halflabel import __version__
 from halflabel.serve.batching import Batcher, Prediction, QueueFull, ServedModel
 from halflabel.serve.gate import Gate, Limits, Log
 from halflabel.serve.metrics import Metrics
-from halflabel.serve.problems import Problem
+from halflabel.serve.refusals import Refusal
 from halflabel.serve.requests import INPUT, InferRequest, LabelScore, PredictRequest, check_texts, sentence
 
 DIGITS = 6  # of scores, as in `halflabel predict`
@@ -30,16 +30,20 @@ PAGE_HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsaf
 class Service:
     """A model behind a queue, for as long as the server runs."""
 
-    def __init__(self, model: ServedModel, limits: Limits, metrics: Metrics) -> None:
-        self.limits = limits
-        self.metrics = metrics
-        self.batcher = Batcher(model, queue_texts=max(limits.queue_texts, limits.request_texts),
-                               report=metrics.count_batch)
-        metrics.watch_queue(lambda: self.batcher.waiting)
+    def __init__(self, model: ServedModel, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.metrics = Metrics()
+        self.batcher = Batcher(model, queue_texts=max(self.limits.queue_texts, self.limits.request_texts),
+                               report=self.metrics.count_batch)
+        self.metrics.queue.set_function(lambda: self.batcher.waiting)
 
     @property
     def model(self) -> ServedModel:
         return self.batcher.model
+
+    def replace(self, model: ServedModel) -> None:
+        """Predicts with another model from the next batch on."""
+        self.batcher.model = model
 
     async def predict(self, request: Request, texts: list[str], *, raw: bool = False) -> Prediction:
         """The prediction for the texts of a request, as soon as their batch is done."""
@@ -50,19 +54,17 @@ class Service:
             async with asyncio.timeout(seconds):
                 return await asyncio.wrap_future(self.batcher.submit(texts, raw=raw))
         except QueueFull:
-            raise Problem(429, "The model is overloaded; try again later.", "Overloaded") from None
+            raise Refusal(429, "The model is overloaded; try again later.", "Overloaded") from None
         except TimeoutError:
-            raise Problem(503, f"The model did not answer within {seconds:g} seconds; try again later.",
+            raise Refusal(503, f"The model did not answer within {seconds:g} seconds; try again later.",
                           "Overloaded") from None
         except ValueError as error:  # HalflabelError among them
-            raise Problem(424, f"The model could not predict: {error}", "Backend") from error
+            raise Refusal(424, f"The model could not predict: {error}", "Backend") from error
 
 
-def create_app(model: ServedModel, *, log: Log, token: str | None = None, limits: Limits | None = None) -> Gate:
+def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
     """The ASGI application that serves a model."""
-    limits, metrics = limits or Limits(), Metrics()
     page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
-    service = Service(model, limits, metrics)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -83,14 +85,14 @@ def create_app(model: ServedModel, *, log: Log, token: str | None = None, limits
         return Response()
 
     @app.get("/metrics")
-    async def metrics_text() -> Response:
+    async def metrics() -> Response:
         """Metrics in Prometheus' format."""
-        return Response(metrics.text(), media_type=CONTENT_TYPE_LATEST)
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
 
     @app.get("/info")
     async def info() -> dict[str, Any]:
         """The model and the limits of the server."""
-        return about(service.model, limits)
+        return about(service.model, service.limits)
 
     @app.post("/predict", response_model=list[LabelScore] | list[list[LabelScore]])
     async def predict(request: Request, body: PredictRequest) -> Response:
@@ -100,8 +102,8 @@ def create_app(model: ServedModel, *, log: Log, token: str | None = None, limits
         return JSONResponse(rows[0] if isinstance(body.inputs, str) else rows)
 
     add_open_inference(app, service)
-    add_problems(app)
-    return Gate(app, token=token, limits=limits, metrics=metrics, log=log)
+    add_refusals(app)
+    return Gate(app, token=token, limits=service.limits, metrics=service.metrics, log=log)
 
 
 def add_open_inference(app: FastAPI, service: Service) -> None:
@@ -109,7 +111,7 @@ def add_open_inference(app: FastAPI, service: Service) -> None:
 
     def check_name(name: str) -> None:
         if name != service.model.name:
-            raise Problem(404, f"There is no model with this name; this server has '{service.model.name}'.")
+            raise Refusal(404, f"There is no model with this name; this server has '{service.model.name}'.")
 
     @app.get("/v2")
     async def server() -> dict[str, Any]:
@@ -145,37 +147,37 @@ def add_open_inference(app: FastAPI, service: Service) -> None:
         outputs = {output["name"] for output in metadata(service.model)["outputs"]}
         wanted = outputs if body.outputs is None else {output.name for output in body.outputs}
         if wanted - outputs:
-            raise Problem(422, f"The model has no such output; choose from {', '.join(sorted(outputs))}.")
+            raise Refusal(422, f"The model has no such output; choose from {', '.join(sorted(outputs))}.")
         prediction = await service.predict(request, body.texts)
         answer = {"model_name": name, "outputs": [tensor for tensor in tensors(prediction) if tensor["name"] in wanted]}
         return JSONResponse(answer if body.id is None else answer | {"id": body.id})
 
 
-def add_problems(app: FastAPI) -> None:
+def add_refusals(app: FastAPI) -> None:
     """Answers every error in the format of the path's protocol."""
 
-    @app.exception_handler(Problem)
-    async def refused(request: Request, problem: Problem) -> Response:
-        return problem.response(request.url.path)
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, refusal: Refusal) -> Response:
+        return refusal.response(request.url.path)
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
-        return Problem(422, sentence(list(error.errors()))).response(request.url.path)
+        return Refusal(422, sentence(list(error.errors()))).response(request.url.path)
 
     @app.exception_handler(HTTPException)
     async def other(request: Request, error: HTTPException) -> Response:
         path = request.url.path
         if error.status_code == 400:
-            return Problem(422, "The body is not valid JSON in UTF-8, or is nested too deeply.").response(path)
+            return Refusal(422, "The body is not valid JSON in UTF-8, or is nested too deeply.").response(path)
         if error.status_code == 405:
-            response = Problem(405, "This path does not answer this method; see /openapi.json.").response(path)
+            response = Refusal(405, "This path does not answer this method; see /openapi.json.").response(path)
             response.headers.update(error.headers or {})
             return response
-        return Problem(error.status_code, "There is nothing here; see /openapi.json.").response(path)
+        return Refusal(error.status_code, "There is nothing here; see /openapi.json.").response(path)
 
     @app.exception_handler(Exception)
     async def failed(request: Request, _: Exception) -> Response:
-        return Problem(500, "The server failed; its log says why.", "Backend").response(request.url.path)
+        return Refusal(500, "The server failed; its log says why.", "Backend").response(request.url.path)
 
 
 def about(model: ServedModel, limits: Limits) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import Any
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from halflabel.serve.metrics import Metrics
-from halflabel.serve.problems import Problem
+from halflabel.serve.refusals import Refusal
 
 OPEN = ("/", "/health", "/v2/health/live", "/v2/health/ready")  # without a token
 CLOSED_BY_CLIENT = 499  # the status of a request whose client went away, as nginx logs it
@@ -59,8 +59,8 @@ class Gate:
             body = await self._read(receive)
             if body is not None:
                 await self.app(scope, _replay(body, receive), watched_send)
-        except Problem as problem:
-            await problem.response(scope["path"])(scope, receive, watched_send)
+        except Refusal as refusal:
+            await refusal.response(scope["path"])(scope, receive, watched_send)
         finally:
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "other")  # not the path: anyone can invent new ones
@@ -74,13 +74,13 @@ class Gate:
             return
         given = dict(scope["headers"]).get(b"authorization", b"")
         if not hmac.compare_digest(given, self.expected):
-            raise Problem(401, "This server needs a token; send the header 'Authorization: Bearer TOKEN'.",
+            raise Refusal(401, "This server needs a token; send the header 'Authorization: Bearer TOKEN'.",
                           "Unauthorized", close=True)
 
     async def _read(self, receive: Receive) -> bytes | None:
         """The body, or None if the client went away."""
         limit = self.limits.body_bytes
-        too_large = Problem(413, f"The body has more than {limit:,} bytes; send fewer or shorter texts.", close=True)
+        too_large = Refusal(413, f"The body has more than {limit:,} bytes; send fewer or shorter texts.", close=True)
         body = bytearray()
         try:
             async with asyncio.timeout(self.limits.body_seconds):
@@ -94,7 +94,7 @@ class Gate:
                     if not message.get("more_body", False):
                         return bytes(body)
         except TimeoutError:
-            raise Problem(408, f"The body did not arrive within {self.limits.body_seconds:g} seconds; send it again.",
+            raise Refusal(408, f"The body did not arrive within {self.limits.body_seconds:g} seconds; send it again.",
                           close=True) from None
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 from halflabel.serve.batching import Prediction
@@ -29,9 +27,6 @@ class Metrics:
         self.texts = Counter("halflabel_texts", "Texts that were predicted.", registry=self.registry)
         self.labels = Counter("halflabel_labels", "How often each label was assigned.", ["label"],
                               registry=self.registry)
-
-    def watch_queue(self, waiting: Callable[[], int]) -> None:
-        self.queue.set_function(waiting)
 
     def count_request(self, route: str, status: int, seconds: float) -> None:
         self.requests.labels(route, str(status)).inc()

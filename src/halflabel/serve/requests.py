@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator
+from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator
 
-from halflabel.serve.problems import Problem
+from halflabel.serve.refusals import Refusal
 
 INPUT = "text"  # the input tensor of the Open Inference Protocol
+
+
+def unicode(text: str) -> str:
+    """The text, unless it cannot be encoded: JSON can contain halves of surrogate pairs."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError("it contains half of a surrogate pair; fix the character") from None
+    return text
 
 
 class PredictRequest(BaseModel):
@@ -73,7 +82,7 @@ class RequestedOutput(BaseModel):
 class InferRequest(BaseModel):
     """Open Inference Protocol: input tensors, and which outputs are wanted (all by default)."""
 
-    id: StrictStr | None = None
+    id: Annotated[str, AfterValidator(unicode)] | None = Field(None, strict=True)
     parameters: dict[str, Any] = {}
     inputs: list[InputTensor]
     outputs: list[RequestedOutput] | None = None
@@ -82,31 +91,31 @@ class InferRequest(BaseModel):
     def texts(self) -> list[str]:
         """The texts of the only input, which is validated here."""
         if len(self.inputs) != 1 or self.inputs[0].name != INPUT:
-            raise Problem(422, f"inputs must be one tensor with the name '{INPUT}'.")
+            raise Refusal(422, f"inputs must be one tensor with the name '{INPUT}'.")
         tensor = self.inputs[0]
         if tensor.datatype != "BYTES":
-            raise Problem(422, f"The tensor '{INPUT}' has the datatype {tensor.datatype[:20]!r}; send BYTES.")
+            raise Refusal(422, f"The tensor '{INPUT}' has the datatype {tensor.datatype[:20]!r}; send BYTES.")
         if tensor.shape != [len(tensor.data)]:
-            raise Problem(422, f"The shape of the tensor '{INPUT}' must be [{len(tensor.data)}], as long as its data.")
+            raise Refusal(422, f"The shape of the tensor '{INPUT}' must be [{len(tensor.data)}], as long as its data.")
         for i, text in enumerate(tensor.data):
             if not isinstance(text, str):
-                raise Problem(422, f"Entry {i} of the tensor '{INPUT}' is not a text; send BYTES as strings.")
+                raise Refusal(422, f"Entry {i} of the tensor '{INPUT}' is not a text; send BYTES as strings.")
         return tensor.data
 
 
 def check_texts(texts: list[str], limit: int) -> None:
     """Refuses no texts, too many texts, empty texts, and texts that are not Unicode."""
     if not texts:
-        raise Problem(422, "There are no texts in the request; send at least one.")
+        raise Refusal(422, "There are no texts in the request; send at least one.")
     if len(texts) > limit:
-        raise Problem(413, f"The request has {len(texts):,} texts, and this server accepts {limit:,}; split it.")
+        raise Refusal(413, f"The request has {len(texts):,} texts, and this server accepts {limit:,}; split it.")
     for i, text in enumerate(texts):
         if not text.strip():
-            raise Problem(422, f"Text {i} is empty; leave it out.")
+            raise Refusal(422, f"Text {i} is empty; leave it out.")
         try:
-            text.encode()
-        except UnicodeEncodeError:
-            raise Problem(422, f"Text {i} contains half of a surrogate pair; fix the character.") from None
+            unicode(text)
+        except ValueError as error:
+            raise Refusal(422, f"Text {i}: {error}.") from None
 
 
 def sentence(errors: list[Any]) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 import socket
+import threading
+from collections.abc import Callable
 
 import uvicorn
 
@@ -37,11 +39,13 @@ def address_of(bound: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def run(app: Gate, bound: socket.socket) -> None:
-    """Serves until SIGINT or SIGTERM; then answers the requests that were accepted, and returns."""
+def run(app: Gate, bound: socket.socket, reload: Callable[[], None]) -> None:
+    """Serves until SIGINT or SIGTERM; then answers the requests that were accepted, and returns. SIGHUP reloads."""
     config = uvicorn.Config(app, log_config=None, log_level="warning", access_log=False, server_header=False, ws="none",
                             backlog=BACKLOG, timeout_graceful_shutdown=STOP_SECONDS)
     # uvicorn repeats the signal when it has stopped; without these handlers it would end the process with an error
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: None)
+    if hasattr(signal, "SIGHUP"):
+        signal.signal(signal.SIGHUP, lambda *_: threading.Thread(target=reload, name="reload", daemon=True).start())
     uvicorn.Server(config).run(sockets=[bound])

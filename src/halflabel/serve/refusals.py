@@ -11,7 +11,7 @@ OPEN_INFERENCE = "/v2"
 OPEN_INFERENCE_STATUS = {422: 400, 424: 500}  # where the Open Inference Protocol uses another status
 
 
-class Problem(Exception):
+class Refusal(Exception):
     """A request that cannot be answered: status, a sentence, and the type that Text Embeddings Inference gives it."""
 
     def __init__(self, status: int, sentence: str, error_type: ErrorType = "Validation", *,
