@@ -123,6 +123,23 @@ def test_what_is_wrong_is_said_in_one_sentence(model: Path, tmp_path: Path, caps
         assert done.code == 2 and done.lines == 1 and words in done.err, (arguments, done.err)
 
 
+@pytest.mark.parametrize("consistent", [True, False])
+def test_a_served_model_encodes_few_texts_as_it_encodes_many(
+        model: Path, consistent: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    from halflabel.cli.models import open_model
+    from halflabel.persistence import model as models
+
+    given, encode = list[bool](), models.encode
+
+    def watched(*arguments: Any, **options: Any) -> Any:
+        given.append(options["consistent"])
+        return encode(*arguments, **options)
+
+    monkeypatch.setattr(models, "encode", watched)
+    open_model(model, consistent=consistent).probabilities(["goal"])
+    assert given == [consistent]
+
+
 @pytest.mark.parametrize("package", ["fastapi", "uvicorn", "prometheus_client"])
 def test_a_missing_package_is_named_with_the_line_that_installs_it(
         package: str, model: Path, capsys: Any, monkeypatch: Any) -> None:

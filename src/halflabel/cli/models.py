@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from pathlib import Path
 
 from halflabel.errors import ModelError, SettingError
@@ -12,8 +13,11 @@ BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
 SAMPLE = 256  # texts on which an export is compared with its model
 
 
-def open_model(folder: Path, backend: str | None = None) -> Model:
-    """The model in a folder, run by a backend; an exported model needs no torch."""
+def open_model(folder: Path, backend: str | None = None, *, consistent: bool = False) -> Model:
+    """The model in a folder, run by a backend; an exported model needs no torch.
+
+    A `consistent` model encodes few texts in the same precision as many; what it prepares for that pays in a long run.
+    """
     from halflabel.persistence.onnx_model import OnnxModel, is_export
 
     if backend is not None and backend not in BACKENDS:
@@ -26,7 +30,7 @@ def open_model(folder: Path, backend: str | None = None) -> Model:
     from halflabel.persistence.model import load
 
     gc.enable()
-    model = load(folder)
+    model = replace(load(folder), consistent=consistent)
     if backend in (None, "torch"):
         return model
     from halflabel.persistence.onnx_export import with_backend

@@ -9,6 +9,7 @@ from halflabel.cli import console, options
 from halflabel.errors import HalflabelError, MissingExtra, SettingError
 
 PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
+WARM_UP = 32  # texts that a model predicts before it is served, so that what is prepared once delays no request
 LOCAL = ("127.0.0.1", "::1", "localhost")
 
 
@@ -40,15 +41,15 @@ def serve(
         raise MissingExtra(f"{missing[0]} is not installed; pip install 'halflabel[serve]'")
     if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
         raise SettingError("--token must be printable ASCII without surrounding spaces, and not empty")
-    from halflabel.cli.models import open_model
+    from halflabel.cli.models import open_model, sample_texts
     from halflabel.serve.app import Service, create_app
     from halflabel.serve.batching import ServedModel
     from halflabel.serve.gate import Limits
     from halflabel.serve.server import BACKLOG, address_of, bind, run
 
     def load() -> ServedModel:
-        served = ServedModel(model.resolve().name, open_model(model, backend))
-        served.predict(["warm-up"], raw=False)  # what is prepared for the first text should not delay a request
+        served = ServedModel(model.resolve().name, open_model(model, backend, consistent=True))
+        served.predict(sample_texts()[:WARM_UP], raw=False)
         return served
 
     def reload() -> None:
