@@ -32,6 +32,11 @@ def say_json(value: Any) -> None:
     sys.stdout.write(json.dumps(value, indent=1) + "\n")
 
 
+def log(entry: dict[str, Any]) -> None:
+    """Prints an entry of a log as a line of JSON on standard error."""
+    sys.stderr.write(json.dumps(entry) + "\n")
+
+
 def note(*notices: str) -> None:
     """Prints notices, each as one line."""
     for notice in notices:

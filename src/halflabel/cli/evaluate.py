@@ -10,8 +10,8 @@ from halflabel.cli import console, options
 from halflabel.notices import Notice
 
 if TYPE_CHECKING:
-    from halflabel.cli.models import Model
     from halflabel.data.corpus import Corpus, Label
+    from halflabel.persistence.interface import Model
 
 SHOWN = {"n": "texts", "decision": "decision", "accuracy": "accuracy", "micro_f1": "micro F1", "macro_f1": "macro F1",
          "ranking_loss": "ranking loss", "lrap": "LRAP", "coverage": "coverage", "empty": "texts without a label"}

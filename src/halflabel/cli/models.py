@@ -3,34 +3,21 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Protocol
 
-from halflabel.data.labels import Classes
 from halflabel.errors import ModelError, SettingError
-from halflabel.evaluation.decisions import Decision
-from halflabel.types import Progress, Task
+from halflabel.persistence.interface import Model
 
 BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
 SAMPLE = 256  # texts on which an export is compared with its model
 
 
-class Model(Protocol):
-    """What prediction and evaluation need of a model."""
+def open_model(folder: Path, backend: str | None = None, *, consistent: bool = False) -> Model:
+    """The model in a folder, run by a backend; an exported model needs no torch.
 
-    @property
-    def classes(self) -> Classes: ...
-    @property
-    def task(self) -> Task: ...
-    @property
-    def rules(self) -> Decision: ...
-    def scores(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
-    def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
-
-
-def open_model(folder: Path, backend: str | None = None) -> Model:
-    """The model in a folder, run by a backend; an exported model needs no torch."""
+    A `consistent` model encodes few texts in the same precision as many; what it prepares for that pays in a long run.
+    """
     from halflabel.persistence.onnx_model import OnnxModel, is_export
 
     if backend is not None and backend not in BACKENDS:
@@ -43,7 +30,7 @@ def open_model(folder: Path, backend: str | None = None) -> Model:
     from halflabel.persistence.model import load
 
     gc.enable()
-    model = load(folder)
+    model = replace(load(folder), consistent=consistent)
     if backend in (None, "torch"):
         return model
     from halflabel.persistence.onnx_export import with_backend

@@ -18,10 +18,10 @@ from halflabel.output_folders import SHARDS, locked
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from halflabel.cli.models import Model
     from halflabel.data.readers.files import File
     from halflabel.data.readers.formats import Write
     from halflabel.evaluation.decisions import DecisionRule
+    from halflabel.persistence.interface import Model
 
 CHUNK = 1024  # texts that are predicted and written at a time
 PATIENCE = 0.5  # seconds that a line of a stream waits for more, to be predicted in one batch

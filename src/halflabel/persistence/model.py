@@ -45,6 +45,7 @@ class TrainedModel:
     facts: dict[str, Any] = field(default_factory=dict)
     decision: Decision | None = None  # of multi-label models
     backend: Backend = "torch"
+    consistent: bool = False  # encode few texts in the same precision as many
 
     @property
     def task(self) -> Task:
@@ -60,7 +61,8 @@ class TrainedModel:
         size = texts_at_once(self.shape.width, CHUNK)
         for start in range(0, len(texts), size):
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
-            h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend)
+            h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend,
+                       consistent=self.consistent)
             parts.append(self.classify(h).scores.cpu().numpy())
         return np.concatenate(parts)
 

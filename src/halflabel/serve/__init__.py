@@ -1,0 +1,1 @@
+"""Serves a model over HTTP, by two protocols of other model servers."""

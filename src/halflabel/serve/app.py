@@ -1,0 +1,223 @@
+"""The routes of a server: Text Embeddings Inference's /predict, and the Open Inference Protocol under /v2."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib.resources import files
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import HTMLResponse, JSONResponse
+from prometheus_client import CONTENT_TYPE_LATEST
+from starlette.exceptions import HTTPException
+
+from halflabel import __version__
+from halflabel.serve.batching import Batcher, Prediction, QueueFull, ServedModel
+from halflabel.serve.gate import Gate, Limits, Log
+from halflabel.serve.metrics import Metrics
+from halflabel.serve.refusals import Refusal
+from halflabel.serve.requests import INPUT, InferRequest, LabelScore, PredictRequest, check_texts, sentence
+
+DIGITS = 6  # of scores, as in `halflabel predict`
+PAGE_HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
+                                           "connect-src 'self'; img-src data:; frame-ancestors 'none'",
+                "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
+
+
+class Service:
+    """A model behind a queue, for as long as the server runs."""
+
+    def __init__(self, model: ServedModel, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self.metrics = Metrics()
+        self.batcher = Batcher(model, queue_texts=max(self.limits.queue_texts, self.limits.request_texts),
+                               report=self.metrics.count_batch)
+        self.metrics.queue.set_function(lambda: self.batcher.waiting)
+
+    @property
+    def model(self) -> ServedModel:
+        return self.batcher.model
+
+    def replace(self, model: ServedModel) -> None:
+        """Predicts with another model from the next batch on."""
+        self.batcher.model = model
+
+    async def predict(self, request: Request, texts: list[str], *, raw: bool = False) -> Prediction:
+        """The prediction for the texts of a request, as soon as their batch is done."""
+        request.state.texts = len(texts)
+        check_texts(texts, self.limits.request_texts)
+        seconds = self.limits.answer_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                return await asyncio.wrap_future(self.batcher.submit(texts, raw=raw))
+        except QueueFull:
+            raise Refusal(429, "The model is overloaded; try again later.", "Overloaded") from None
+        except TimeoutError:
+            raise Refusal(503, f"The model did not answer within {seconds:g} seconds; try again later.",
+                          "Overloaded") from None
+        except ValueError as error:  # HalflabelError among them
+            raise Refusal(424, f"The model could not predict: {error}", "Backend") from error
+
+
+def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
+    """The ASGI application that serves a model."""
+    page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        service.batcher.start()
+        yield
+        await asyncio.to_thread(service.batcher.close)
+
+    # FastAPI's documentation pages load scripts from the network, so only the schema is served
+    app = FastAPI(title="halflabel", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def index() -> HTMLResponse:
+        return HTMLResponse(page, headers=PAGE_HEADERS)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Whether the server can answer."""
+        return Response()
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Metrics in Prometheus' format."""
+        return Response(service.metrics.text(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/info")
+    async def info() -> dict[str, Any]:
+        """The model and the limits of the server."""
+        return about(service.model, service.limits)
+
+    @app.post("/predict", response_model=list[LabelScore] | list[list[LabelScore]])
+    async def predict(request: Request, body: PredictRequest) -> Response:
+        """All labels with their scores, the highest first; a list of them for a list of texts."""
+        prediction = await service.predict(request, body.texts, raw=body.raw_scores)
+        rows = ranked(prediction)
+        return JSONResponse(rows[0] if isinstance(body.inputs, str) else rows)
+
+    add_open_inference(app, service)
+    add_refusals(app)
+    return Gate(app, token=token, limits=service.limits, metrics=service.metrics, log=log)
+
+
+def add_open_inference(app: FastAPI, service: Service) -> None:
+    """The routes of the Open Inference Protocol."""
+
+    def check_name(name: str) -> None:
+        if name != service.model.name:
+            raise Refusal(404, f"There is no model with this name; this server has '{service.model.name}'.")
+
+    @app.get("/v2")
+    async def server() -> dict[str, Any]:
+        """The server."""
+        return {"name": "halflabel", "version": __version__, "extensions": []}
+
+    @app.get("/v2/health/live")
+    async def live() -> dict[str, bool]:
+        """Whether the server runs."""
+        return {"live": True}
+
+    @app.get("/v2/health/ready")
+    async def ready() -> dict[str, bool]:
+        """Whether the model is loaded."""
+        return {"ready": True}
+
+    @app.get("/v2/models/{name}")
+    async def model(name: str) -> dict[str, Any]:
+        """The tensors of the model, and its labels."""
+        check_name(name)
+        return metadata(service.model)
+
+    @app.get("/v2/models/{name}/ready")
+    async def model_ready(name: str) -> dict[str, Any]:
+        """Whether the model is loaded."""
+        check_name(name)
+        return {"name": name, "ready": True}
+
+    @app.post("/v2/models/{name}/infer")
+    async def infer(request: Request, name: str, body: InferRequest) -> Response:
+        """The labels of texts, and the probabilities of all labels."""
+        check_name(name)
+        outputs = {output["name"] for output in metadata(service.model)["outputs"]}
+        wanted = outputs if body.outputs is None else {output.name for output in body.outputs}
+        if wanted - outputs:
+            raise Refusal(422, f"The model has no such output; choose from {', '.join(sorted(outputs))}.")
+        prediction = await service.predict(request, body.texts)
+        answer = {"model_name": name, "outputs": [tensor for tensor in tensors(prediction) if tensor["name"] in wanted]}
+        return JSONResponse(answer if body.id is None else answer | {"id": body.id})
+
+
+def add_refusals(app: FastAPI) -> None:
+    """Answers every error in the format of the path's protocol."""
+
+    @app.exception_handler(Refusal)
+    async def refused(request: Request, refusal: Refusal) -> Response:
+        return refusal.response(request.url.path)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        return Refusal(422, sentence(list(error.errors()))).response(request.url.path)
+
+    @app.exception_handler(HTTPException)
+    async def other(request: Request, error: HTTPException) -> Response:
+        path = request.url.path
+        if error.status_code == 400:
+            return Refusal(422, "The body is not valid JSON in UTF-8, or is nested too deeply.").response(path)
+        if error.status_code == 405:
+            response = Refusal(405, "This path does not answer this method; see /openapi.json.").response(path)
+            response.headers.update(error.headers or {})
+            return response
+        return Refusal(error.status_code, "There is nothing here; see /openapi.json.").response(path)
+
+    @app.exception_handler(Exception)
+    async def failed(request: Request, _: Exception) -> Response:
+        return Refusal(500, "The server failed; its log says why.", "Backend").response(request.url.path)
+
+
+def about(model: ServedModel, limits: Limits) -> dict[str, Any]:
+    """The answer to /info: fields of Text Embeddings Inference, and what else describes the model."""
+    labels = dict(enumerate(model.labels))
+    return {"model_id": model.name, "model_type": {"classifier": {
+                "id2label": {str(k): label for k, label in labels.items()},
+                "label2id": {label: k for k, label in labels.items()}}},
+            "max_client_batch_size": limits.request_texts, "max_concurrent_requests": limits.queue_texts,
+            "auto_truncate": True, "version": __version__, "task": model.model.task,
+            "decision": model.model.rules.chosen if model.multilabel else None}
+
+
+def metadata(model: ServedModel) -> dict[str, Any]:
+    """The model's metadata by the Open Inference Protocol; -1 is the number of texts."""
+    k = len(model.labels)
+    label = tensor_of("labels", "BOOL", [-1, k]) if model.multilabel else tensor_of("label", "BYTES", [-1])
+    return {"name": model.name, "platform": "halflabel", "inputs": [tensor_of(INPUT, "BYTES", [-1])],
+            "outputs": [label, tensor_of("probability", "FP32", [-1, k])], "parameters": {"labels": model.labels}}
+
+
+def tensor_of(name: str, datatype: str, shape: list[int]) -> dict[str, Any]:
+    return {"name": name, "datatype": datatype, "shape": shape}
+
+
+def tensors(prediction: Prediction) -> list[dict[str, Any]]:
+    """The output tensors: the label, or whether a text has each label, and the probabilities."""
+    model, (n, k) = prediction.model, prediction.values.shape
+    if model.multilabel:
+        first = tensor_of("labels", "BOOL", [n, k]) | {"data": prediction.chosen.ravel().tolist()}
+    else:
+        names = [model.labels[column] for column in prediction.chosen.argmax(axis=1)]
+        first = tensor_of("label", "BYTES", [n]) | {"data": names}
+    p = prediction.values.astype(float).round(DIGITS).ravel().tolist()
+    return [first, tensor_of("probability", "FP32", [n, k]) | {"data": p, "parameters": {"labels": model.labels}}]
+
+
+def ranked(prediction: Prediction) -> list[list[dict[str, Any]]]:
+    """All labels of each text with their scores, the highest first."""
+    labels, values = prediction.model.labels, prediction.values.astype(float)
+    order = (-values).argsort(axis=1, kind="stable").tolist()
+    return [[{"label": labels[k], "score": row[k]} for k in columns]
+            for row, columns in zip(values.round(DIGITS).tolist(), order, strict=True)]

@@ -1,0 +1,108 @@
+"""What every request passes: bearer token, limits of the body, metrics and the log."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from halflabel.serve.metrics import Metrics
+from halflabel.serve.refusals import Refusal
+
+OPEN = ("/", "/health", "/v2/health/live", "/v2/health/ready")  # without a token
+CLOSED_BY_CLIENT = 499  # the status of a request whose client went away, as nginx logs it
+PATH = 200  # characters of a path in the log
+
+Log = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a server accepts."""
+
+    request_texts: int = 32
+    queue_texts: int = 512
+    body_bytes: int = 2_000_000
+    body_seconds: float = 10.0  # until the whole body has arrived
+    answer_seconds: float = 30.0  # until the model has predicted
+
+
+class Gate:
+    """ASGI middleware: refuses what has no token or is too large before parsing it; logs each request without texts."""
+
+    def __init__(self, app: ASGIApp, *, token: str | None, limits: Limits, metrics: Metrics, log: Log) -> None:
+        self.app = app
+        self.expected = None if token is None else f"Bearer {token}".encode()
+        self.limits = limits
+        self.metrics = metrics
+        self.log = log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        started, status = time.perf_counter(), CLOSED_BY_CLIENT
+
+        async def watched_send(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            self._check_token(scope)
+            body = await self._read(receive)
+            if body is not None:
+                await self.app(scope, _replay(body, receive), watched_send)
+        except Refusal as refusal:
+            await refusal.response(scope["path"])(scope, receive, watched_send)
+        finally:
+            seconds = time.perf_counter() - started
+            route = getattr(scope.get("route"), "path", "other")  # not the path: anyone can invent new ones
+            self.metrics.count_request(route, status, seconds)
+            self.log({"time": round(time.time(), 3), "method": scope["method"], "path": scope["path"][:PATH],
+                      "status": status, "milliseconds": round(1000 * seconds, 1),
+                      "texts": scope.get("state", {}).get("texts", 0)})
+
+    def _check_token(self, scope: Scope) -> None:
+        if self.expected is None or scope["path"] in OPEN:
+            return
+        given = dict(scope["headers"]).get(b"authorization", b"")
+        if not hmac.compare_digest(given, self.expected):
+            raise Refusal(401, "This server needs a token; send the header 'Authorization: Bearer TOKEN'.",
+                          "Unauthorized", close=True)
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        """The body, or None if the client went away."""
+        limit = self.limits.body_bytes
+        too_large = Refusal(413, f"The body has more than {limit:,} bytes; send fewer or shorter texts.", close=True)
+        body = bytearray()
+        try:
+            async with asyncio.timeout(self.limits.body_seconds):
+                while True:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        return None
+                    body += message.get("body", b"")
+                    if len(body) > limit:
+                        raise too_large
+                    if not message.get("more_body", False):
+                        return bytes(body)
+        except TimeoutError:
+            raise Refusal(408, f"The body did not arrive within {self.limits.body_seconds:g} seconds; send it again.",
+                          close=True) from None
+
+
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """A `receive` that gives the body that was read, then what follows it."""
+    messages: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
+
+    async def replay() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replay
