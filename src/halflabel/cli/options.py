@@ -25,8 +25,9 @@ argument = partial(typer.Argument, show_default=False)
 Labelled = Annotated[list[Path], argument(
     metavar="LABELLED", help="Files, globs or folders of labelled texts; rows without a label join the pool.")]
 Texts = Annotated[list[str], argument(metavar="FILE", help="Files or globs of texts.")]
-Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained or exported model.")]
-TrainedModel = Annotated[Path, argument(metavar="DIR", help="Folder of a trained model; an exported one is refused.")]
+Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained, exported or distilled model.")]
+TrainedModel = Annotated[Path, argument(
+    metavar="DIR", help="Folder of a trained model; an exported or distilled one is refused.")]
 RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for checkpoints, metrics and the trained model.")]
 Pool = Annotated[list[Path] | None, plain(
     "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be repeated.")]
