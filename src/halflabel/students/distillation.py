@@ -29,7 +29,6 @@ STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
 ITERATIONS = 100
 LOG_TEMPERATURES = (-3.0, 3.0)
 MIN_AGREEMENT = 0.5  # below which a student is of no use
-NEVER = 2.0  # a threshold that no probability reaches
 CHUNK = 4096  # texts whose n-grams are counted at a time
 
 Array = NDArray[np.floating]
@@ -105,9 +104,8 @@ def check_kind(student: str) -> Kind:
 
 def check_agree(agree: float, task: Task) -> None:
     """Refuses a cascade that cannot be made."""
-    if not 0.0 < agree <= 1.0:
-        raise SettingError(f"--agree {agree:g} is not a share of texts; give a number above 0 and up to 1, such as "
-                           "0.99.")
+    if not 0.0 < agree < 1.0:
+        raise SettingError(f"--agree {agree:g} is not a share of texts; give a number between 0 and 1, such as 0.99.")
     if task == "multi-label":
         raise SettingError("a cascade is for models with one label per text, and this one gives several; leave out "
                            "--cascade to distill a student alone.")
@@ -214,14 +212,19 @@ def agreement(given: Matrix, expected: Matrix, task: Task, source: str) -> dict[
 
 
 def cascade_threshold(sure: Array, same: Matrix, agree: float) -> tuple[float, float]:
-    """The lowest confidence from which a student may answer so that the cascade agrees, and its share of the texts."""
+    """The lowest confidence from which a student may answer so that the cascade agrees, and its share of the texts.
+
+    One disagreement more than was seen is allowed for, as in conformal risk control: then the expected agreement on
+    texts of the same kind is at least `agree`, although the threshold is chosen on the texts that it is measured on.
+    """
     order = np.argsort(-sure, kind="stable")
-    wrong = np.cumsum(~same[order]) / len(same)
-    last = np.append(sure[order][1:] < sure[order][:-1], True)  # a threshold cannot separate equal values
-    allowed = np.flatnonzero(last & (wrong <= 1.0 - agree + 1e-12))
+    falling, wrong = sure[order], np.cumsum(~same[order])
+    last = np.append(falling[1:] < falling[:-1], True)  # a threshold cannot separate equal values
+    allowed = np.flatnonzero(last & (wrong + 1 <= (1.0 - agree) * (len(same) + 1) + 1e-9))
     if not len(allowed):
-        return NEVER, 0.0
-    return float(sure[order][allowed[-1]]), float((allowed[-1] + 1) / len(same))
+        raise DataError(f"the student is never sure enough for an agreement of {agree:.1%} on {len(same)} held-out "
+                        "texts, so nothing is written; lower --agree, or give a larger pool.")
+    return float(falling[allowed[-1]]), float((allowed[-1] + 1) / len(same))
 
 
 def accuracies(student: Student, teacher: TrainedModel, labelled: Corpus) -> dict[str, float]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -142,10 +142,11 @@ class Student:
 
     def fill(self, folder: Path) -> None:
         """Writes student.json, student.safetensors and checksums.json."""
-        from safetensors.numpy import save_file
+        from safetensors.numpy import save
 
-        save_file({"buckets": self.features.buckets, "idf": self.features.idf, "bias": self.bias,
-                   "weights": self.weights.astype(np.float16)}, folder / WEIGHTS)
+        tensors = {"buckets": self.features.buckets, "idf": self.features.idf, "bias": self.bias,
+                   "weights": self.weights.astype(np.float16)}
+        (folder / WEIGHTS).write_bytes(save(tensors))
         facts = {"format": FORMAT, "halflabel": __version__, "student": self.features.kind, "task": self.task,
                  "classes": self.classes.to_json(), "bits": BITS, "threshold": self.threshold,
                  "decision": "argmax" if self.decision is None else self.decision.to_json(), "report": self.report}
@@ -153,7 +154,7 @@ class Student:
         write_checksums(folder)
 
 
-def write_new(folder: Path, fill: Any) -> None:
+def write_new(folder: Path, fill: Callable[[Path], None]) -> None:
     """Writes a folder that does not exist yet."""
     if folder.exists():
         raise OutputError(f"{folder} exists already; choose another folder or remove it first.")
