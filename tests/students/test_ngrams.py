@@ -9,7 +9,7 @@ import pytest
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from conftest import tiny_texts
-from halflabel.students.distillation import fit_features, sparse_matrix
+from halflabel.students.distillation import fit_features, tf_idf_matrix
 from halflabel.students.ngrams import KINDS, Kind, occurrences
 
 TEXTS = [*tiny_texts(4)[0], "", "a", "Don't stop: 3.5 % -- or else!", "two\nlines\t and\u00a0 more", "Ärger über Öl",
@@ -54,6 +54,6 @@ def test_tf_idf_has_the_values_of_scikit_learn(kind: Kind) -> None:
     reference = TfidfVectorizer(**REFERENCES[kind], min_df=2, sublinear_tf=True, dtype=np.float32)
     expected = reference.fit_transform(TEXTS)
     features = fit_features(kind, TEXTS, labels=3)
-    x = sparse_matrix(features(TEXTS), len(features.buckets))
+    x = tf_idf_matrix(features, TEXTS)
     assert x.shape == expected.shape
     assert np.allclose((x @ x.T).toarray(), (expected @ expected.T).toarray(), atol=1e-5)

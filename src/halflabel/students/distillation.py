@@ -17,7 +17,7 @@ from halflabel.persistence.model import TrainedModel
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.students.cascade import confidence
 from halflabel.students.ngrams import BUCKETS, KINDS, Kind, occurrences
-from halflabel.students.student import SparseRows, Student, TfIdf
+from halflabel.students.student import Student, TfIdf
 from halflabel.types import Progress, Task
 
 POOL_LIMIT = 50_000  # pool texts that a student is fitted to, at most
@@ -25,11 +25,11 @@ MIN_TEXTS = 20  # of the pool: fewer leave too few to measure agreement on
 HELD_OUT, MAX_HELD_OUT = 0.2, 5_000  # share of the pool on which agreement is measured, and most texts of it
 MIN_FREQUENCY = 2  # texts in which a kept n-gram occurs
 MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a student: 4 MB in float16
-STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
-ITERATIONS = 100
+STRENGTH = 0.1  # of the penalty on weights; scikit-learn's C is its inverse
+ITERATIONS = 60
 LOG_TEMPERATURES = (-3.0, 3.0)
 MIN_AGREEMENT = 0.5  # below which a student is of no use
-CHUNK = 4096  # texts whose n-grams are counted at a time
+CHUNK = 4096  # texts whose n-grams are found at a time
 
 Array = NDArray[np.floating]
 Floats = NDArray[np.float32]
@@ -114,8 +114,8 @@ def check_agree(agree: float, task: Task) -> None:
 def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], answers: Answers) -> Student:
     """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it."""
     features = fit_features(kind, texts, len(teacher.classes))
-    x = sparse_matrix(features(texts), len(features.buckets))
-    return Student(teacher.classes, teacher.task, features, *fit_linear(x, answers.p.astype(np.float32), teacher.task))
+    weights, bias = fit_linear(tf_idf_matrix(features, texts), answers.p.astype(np.float32), teacher.task)
+    return Student(teacher.classes, teacher.task, features, weights, bias)
 
 
 def fit_features(kind: Kind, texts: Sequence[str], labels: int) -> TfIdf:
@@ -133,11 +133,13 @@ def fit_features(kind: Kind, texts: Sequence[str], labels: int) -> TfIdf:
     return TfIdf(kind, kept.astype(np.uint32), idf.astype(np.float32))
 
 
-def sparse_matrix(x: SparseRows, width: int) -> Any:
-    """The same rows as a scipy matrix, (N, F)."""
-    from scipy.sparse import csr_matrix
+def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
+    """The features of texts as a scipy matrix, (N, F)."""
+    from scipy.sparse import csr_matrix, vstack
 
-    return csr_matrix((x.values, x.features, x.bounds), shape=(len(x.bounds) - 1, width))
+    parts = [features(texts[start : start + CHUNK]) for start in range(0, len(texts), CHUNK)]
+    return vstack([csr_matrix((x.values, x.features, x.bounds), (len(x.bounds) - 1, len(features.buckets)))
+                   for x in parts], format="csr")
 
 
 def fit_linear(x: Any, y: Array, task: Task, strength: float = STRENGTH) -> tuple[Floats, Floats]:
