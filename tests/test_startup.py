@@ -58,3 +58,22 @@ def test_reading_texts_needs_no_pandas(tmp_path: Path) -> None:
             f"    assert list(open_pool([file])[0].texts) == {texts}, file\n"
             "assert not {'pandas', 'torch', 'sklearn'} & set(sys.modules)\n")
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_predicting_with_a_student_takes_less_than_six_tenths(tmp_path: Path) -> None:
+    import numpy as np
+
+    from halflabel.data.labels import Classes
+    from halflabel.students.student import Student, TfIdf
+
+    number = 100_000
+    features = TfIdf("words", np.arange(number, dtype=np.uint32), np.ones(number, np.float32))
+    weights, bias = np.zeros((number, 4), np.float32), np.zeros(4, np.float32)
+    Student(Classes(("a", "b", "c", "d")), "multi-class", features, weights, bias).save(tmp_path / "student")
+    (tmp_path / "new.txt").write_text("one text\nanother\n", encoding="utf-8")
+    code = (f"import sys, time; sys.argv = ['halflabel', 'predict', {str(tmp_path / 'student')!r}, "
+            f"{str(tmp_path / 'new.txt')!r}]\n"
+            "from halflabel.cli import main\n"
+            "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+            "print(time.process_time())")
+    assert seconds(code) < 0.6

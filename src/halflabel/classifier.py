@@ -24,6 +24,7 @@ from halflabel.methods.registry import find
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
 from halflabel.settings import WORDS, Settings, choose_settings
+from halflabel.students.student import Student
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
 from halflabel.validation import (
@@ -216,6 +217,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def save(self, folder: str | Path) -> None:
         """Writes the model as a folder of safetensors and JSON."""
         self._model.save(Path(folder))
+
+    def distill(self, pool: Any, *, student: str = "words") -> Student:
+        """A small, fast model that imitates this one and needs no torch, fitted to its answers on unlabelled texts.
+
+        Parameters
+        ----------
+        pool : like X of `fit`
+            Texts like those that the student is for, better thousands than hundreds.
+        student : {"words", "characters"}
+            Its features: words and pairs of words, or 3 to 5 characters.
+        """
+        from halflabel.students.distillation import distill
+
+        texts, _ = clean(as_pool(pool, None), role="unlabelled")
+        return distill(self._model, texts, student=student, seed=self._model.facts.get("seed", 0))
 
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:

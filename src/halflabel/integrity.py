@@ -19,7 +19,8 @@ from halflabel.errors import ModelError
 
 CHECKSUMS = "checksums.json"
 MODEL_FILES = ("config.json", "decision.json", "encoder/**/*", "encoder.safetensors", "model.safetensors",  # trained
-               "export.json", "model.onnx", "tokenizer.json")  # exported
+               "export.json", "model.onnx", "tokenizer.json",  # exported
+               "student.json", "student.safetensors")  # distilled
 CODE_ENTRIES = ("auto_map", "custom_pipelines")  # of a configuration, which name Python files
 WEIGHTS_FILE = re.compile(r"[\w-]+\.safetensors")  # in the same folder
 COPY_OR_RETRAIN = "copy or train the model again."

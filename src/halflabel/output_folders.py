@@ -54,10 +54,12 @@ def _matches(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 
 _CHECKPOINTS = CHECKPOINT + "[0-9]" * 8 + "/"
-RUN = FolderKind(("config.json", "run.json", "decision.json", "metrics.jsonl", "checksums.json", "model.safetensors",
-            "encoder.safetensors", "encoder/", "texts.safetensors", _CHECKPOINTS),
+MODEL = FolderKind(("config.json", "decision.json", "model.safetensors", "encoder.safetensors", "encoder/"),
+                   results=("model.safetensors",))
+RUN = FolderKind((*MODEL.names, "run.json", "metrics.jsonl", "checksums.json", "texts.safetensors", _CHECKPOINTS),
                  results=("model.safetensors", _CHECKPOINTS))
 EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), results=("export.json",))
+STUDENT = FolderKind(("student.json", "student.safetensors", "checksums.json", "teacher/"), results=("student.json",))
 SPLIT = FolderKind(("split.json", *(f"{part}.{form}" for part in ("labelled", "unlabelled", "dev", "test")
                               for form in ("csv", "jsonl", "parquet"))), results=("split.json",))
 SHARDS = FolderKind(("shards.json", "part-[0-9]*.*"), results=("shards.json",))

@@ -18,6 +18,7 @@ from halflabel.cli.augment import augment
 from halflabel.cli.cache import cache
 from halflabel.cli.check import check
 from halflabel.cli.demo import demo
+from halflabel.cli.distill import distill
 from halflabel.cli.evaluate import evaluate
 from halflabel.cli.export import export
 from halflabel.cli.export_to import export_to
@@ -34,8 +35,8 @@ USER_ERROR = 2  # exit code for what the user can fix
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, tune, export, serve, check, split, augment, export_to, cache, methods, info,
-                demo):
+for command in (train, predict, evaluate, tune, distill, export, serve, check, split, augment, export_to,
+                cache, methods, info, demo):
     app.command()(command)
 app.add_typer(bench.app, name="bench")
 

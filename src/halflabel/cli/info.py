@@ -20,7 +20,7 @@ PACKAGES = ("torch", "transformers", "onnxruntime", "scikit-learn", "numpy", "py
 
 def info(
     model: Annotated[Path | None, options.argument(
-        metavar="DIR", help="Folder of a trained or exported model.")] = None,
+        metavar="DIR", help="Folder of a trained, exported or distilled model.")] = None,
     *,
     json: options.Json = False,
     config: options.Config = None,
@@ -31,13 +31,19 @@ def info(
     halflabel info model
     halflabel info --json
     """
-    from halflabel.persistence.onnx_model import is_export
-
-    facts = about_installation() if model is None else about_export(model) if is_export(model) else about_model(model)
+    facts = about_installation() if model is None else about(model)
     if json:
         console.say_json(facts)
     else:
         console.facts({name.replace("_", " "): readable(value) for name, value in facts.items() if value is not None})
+
+
+def about(folder: Path) -> dict[str, Any]:
+    """A model of any kind."""
+    from halflabel.persistence.onnx_model import is_export
+    from halflabel.students.student import is_student
+
+    return (about_student if is_student(folder) else about_export if is_export(folder) else about_model)(folder)
 
 
 def about_installation() -> dict[str, Any]:
@@ -87,6 +93,17 @@ def about_export(folder: Path) -> dict[str, Any]:
 
     facts = description(folder)
     return {"model": str(folder), "checksums": checksums(folder), **facts, **about_decision(decision_of(facts, folder))}
+
+
+def about_student(folder: Path) -> dict[str, Any]:
+    """A distilled model, how far it agrees with its teacher, and in a cascade the teacher."""
+    from halflabel.students.cascade import TEACHER
+    from halflabel.students.student import decision_of, description
+
+    facts = description(folder)
+    teacher = {} if facts["threshold"] is None else {"teacher": about_model(folder / TEACHER)}
+    return {"model": str(folder), "checksums": checksums(folder), **facts, **teacher,
+            **about_decision(decision_of(facts, folder))}
 
 
 def about_decision(decision: Decision | None) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Opens model folders: trained models and exported ones, behind one interface."""
+"""Opens model folders: trained, exported and distilled models, behind one interface."""
 
 from __future__ import annotations
 
@@ -14,14 +14,22 @@ SAMPLE = 256  # texts on which an export is compared with its model
 
 
 def open_model(folder: Path, backend: str | None = None, *, consistent: bool = False) -> Model:
-    """The model in a folder, run by a backend; an exported model needs no torch.
+    """The model in a folder, run by a backend; an exported or distilled one needs no torch.
 
     A `consistent` model encodes few texts in the same precision as many; what it prepares for that pays in a long run.
     """
-    from halflabel.persistence.onnx_model import OnnxModel, is_export
+    from halflabel.students.student import is_student
 
     if backend is not None and backend not in BACKENDS:
         raise SettingError(f"there is no backend '{backend}'; choose one of {', '.join(BACKENDS)}")
+    if is_student(folder):
+        if backend is not None:
+            raise ModelError(f"{folder} is a distilled model, which has no backends; leave out --backend")
+        from halflabel.students.cascade import open_student
+
+        return open_student(folder)
+    from halflabel.persistence.onnx_model import OnnxModel, is_export
+
     if is_export(folder):
         if backend not in (None, "onnx", "onnx-int8"):
             raise ModelError(f"{folder} is an exported model, which only ONNX Runtime can run; leave out --backend")

@@ -31,8 +31,9 @@ Names = Annotated[str | None, plain(
     metavar="FILE|labels", help='Class names: a JSON file such as {"billing": "invoices and refunds"}, or `labels` if '
                                 "the labels themselves say what they mean.")]
 Texts = Annotated[list[str], argument(metavar="FILE", help="Files or globs of texts.")]
-Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained or exported model.")]
-TrainedModel = Annotated[Path, argument(metavar="DIR", help="Folder of a trained model; an exported one is refused.")]
+Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained, exported or distilled model.")]
+TrainedModel = Annotated[Path, argument(
+    metavar="DIR", help="Folder of a trained model; an exported or distilled one is refused.")]
 RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for checkpoints, metrics and the trained model.")]
 Pool = Annotated[list[Path] | None, plain(
     "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be repeated.")]

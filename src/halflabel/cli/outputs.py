@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from halflabel.atomic import real
 from halflabel.errors import OutputError, SettingError
 from halflabel.notices import Notice
-from halflabel.output_folders import EXPORT, RUN, FolderKind, filled
+from halflabel.output_folders import EXPORT, RUN, STUDENT, FolderKind, filled
 
 if TYPE_CHECKING:
     from halflabel.data.readers.formats import Row, Write
@@ -151,8 +151,8 @@ def contents(folder: Path, kind: FolderKind) -> list[Path]:
 
 
 def model_files(folder: Path) -> list[Path]:
-    """The files of a trained or exported model."""
-    return [path for kind in (RUN, EXPORT) for path in contents(folder, kind)[1:]]
+    """The files of a trained, exported or distilled model."""
+    return [path for kind in (RUN, EXPORT, STUDENT) for path in contents(folder, kind)[1:]]
 
 
 def _identity(path: str | Path) -> tuple[int, int] | None:

@@ -129,8 +129,10 @@ def same_format(files: Sequence[File]) -> str:
 def weights_of(model: Path) -> str:
     """A hash of the model's weights."""
     from halflabel.persistence.onnx_model import GRAPH, is_export
+    from halflabel.students.student import WEIGHTS, is_student
 
-    with open(model / (GRAPH if is_export(model) else "model.safetensors"), "rb") as file:
+    name = WEIGHTS if is_student(model) else GRAPH if is_export(model) else "model.safetensors"
+    with open(model / name, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
@@ -180,8 +182,14 @@ def chunks(texts: Iterable[str | None]) -> Iterator[list[str]]:
 
 
 def rows(model: Model, texts: list[str], rule: DecisionRule | None, *, everything: bool) -> list[dict[str, Any]]:
-    """Text, label and score of each text; with `everything` also the probabilities of all labels."""
-    p, names = model.probabilities(texts), model.classes.names
+    """Text, label and score of each text; with `everything` also the probabilities of all labels.
+
+    Rows of a cascade say who answered.
+    """
+    from halflabel.students.cascade import Cascade
+
+    p, by_student = model.answers(texts) if isinstance(model, Cascade) else (model.probabilities(texts), None)
+    names = model.classes.names
     predictions: list[dict[str, Any]]
     if rule is None:
         predictions = [{"text": text, "label": names[best], "score": round(float(p_text[best]), 6)}
@@ -192,6 +200,9 @@ def rows(model: Model, texts: list[str], rule: DecisionRule | None, *, everythin
     if everything:
         for row, p_text in zip(predictions, p.round(6).tolist(), strict=True):
             row["probabilities"] = {str(name): share for name, share in zip(names, p_text, strict=True)}
+    if by_student is not None:
+        for row, answered in zip(predictions, by_student.tolist(), strict=True):
+            row["answered_by"] = "student" if answered else "teacher"
     return predictions
 
 

@@ -1,0 +1,266 @@
+"""Students and cascades: they imitate their teacher, need no torch, and refuse what cannot work."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file, save_file
+
+from cli_runner import Ran, runner, write_csv, write_jsonl
+from conftest import tiny_texts
+from halflabel import TextClassifier
+from halflabel.data.corpus import Corpus
+from halflabel.errors import DataError, ModelError, SettingError
+from halflabel.integrity import write_checksums
+from halflabel.persistence.model import load
+from halflabel.students.cascade import Cascade, open_student, save_cascade
+from halflabel.students.distillation import agreement, best, cascade_threshold, distill
+from halflabel.students.student import Student, load_student
+
+POOL = tiny_texts(60, seed=1)[0]
+NEW, NEW_LABELS = tiny_texts(10, seed=9)
+
+
+@pytest.fixture(scope="module")
+def model(tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("distilled") / "model"
+    settings = {"epochs": 2, "epoch_steps": 8, "warmup": 100}
+    TextClassifier("ce", tiny_encoder, "frozen", settings=settings).fit(*tiny_texts(20)).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def student(model: Path) -> Student:
+    return TextClassifier.load(model).distill(POOL)
+
+
+@pytest.fixture(scope="module")
+def small(model: Path, student: Student) -> Path:
+    folder = model.parent / "small"
+    student.save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both(model: Path, student: Student) -> Path:
+    """A cascade in which each of the two answers some of the texts."""
+    folder = model.parent / "both"
+    save_cascade(replace(student, threshold=float(np.median(student.probabilities(NEW).max(axis=1)))), model, folder)
+    return folder
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    return runner(capsys, monkeypatch)
+
+
+def corpus(texts: list[str]) -> Corpus:
+    return Corpus(texts, [None] * len(texts), source="pool.csv")
+
+
+def test_a_student_gives_the_labels_of_its_teacher(model: Path, student: Student) -> None:
+    same = np.mean(np.array(student.predict(NEW)) == TextClassifier.load(model).predict(NEW))
+    assert same >= 0.8 and student.report["agreement"] >= 0.8
+    assert student.report["held_out"] == 36 and student.report["speed_up"] > 1
+    p = student.probabilities(NEW)
+    assert p.shape == (30, 3) and np.allclose(p.sum(axis=1), 1.0)
+    assert student.probabilities(["", "?"]).shape == (2, 3) and student.scores([]).shape == (0, 3)
+
+
+def test_a_saved_student_predicts_the_same(student: Student, small: Path) -> None:
+    saved = load_student(small)
+    assert saved.predict(NEW) == student.predict(NEW) and saved.report == student.report
+    assert np.allclose(saved.probabilities(NEW), student.probabilities(NEW), atol=2e-3)  # float16
+    assert sorted(file.name for file in small.iterdir()) == ["checksums.json", "student.json", "student.safetensors"]
+
+
+def test_predictions_do_not_depend_on_the_number_of_texts_or_labels_at_a_time(
+        student: Student, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["", *NEW, "?"]
+    scores = student.scores(texts)
+    monkeypatch.setattr("halflabel.students.student.GATHERED", 12)
+    assert np.allclose(student.scores(texts), scores, atol=1e-5)
+    assert np.allclose([student.scores([text])[0] for text in texts], scores, atol=1e-5)
+
+
+def test_predicting_imports_neither_torch_nor_scipy(small: Path, tmp_path: Path) -> None:
+    write_csv(tmp_path / "new.csv", NEW)
+    code = (f"import sys; sys.argv = ['halflabel', 'predict', {str(small)!r}, {str(tmp_path / 'new.csv')!r}]\n"
+            "from halflabel.cli import main\n"
+            "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
+            "assert not {'torch', 'transformers', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n")
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert len(done.stdout.splitlines()) == 30
+
+
+def test_several_labels(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
+    texts, labels = tiny_texts(20)
+    sets = [(label, "long") if len(text) > 50 else (label,) for text, label in zip(texts, labels, strict=True)]
+    pool = tiny_texts(150, seed=1)[0]
+    clf = TextClassifier("bce", tiny_encoder, "frozen", settings={"epochs": 2, "epoch_steps": 8, "warmup": 300})
+    fitted = clf.fit(texts, sets, pool).distill(pool)
+    assert fitted.report["micro_f1"] > 0.7 and fitted.rules.chosen == "prior-quantile"
+    given, expected = fitted.rules(fitted.scores(pool)), clf.decision_(clf.model_.scores(pool))
+    assert np.abs(given.mean(axis=0) - expected.mean(axis=0)).max() < 0.1
+    fitted.save(tmp_path / "small")
+    assert load_student(tmp_path / "small").predict(NEW) == fitted.predict(NEW)
+    rows = [{"text": text, "label": list(one)} for text, one in zip(texts, sets, strict=True)]
+    write_jsonl(tmp_path / "test.jsonl", rows)
+    figures = json.loads(run("evaluate", tmp_path / "small", tmp_path / "test.jsonl", "--json").out)
+    right = [set(one) == set(true) for one, true in zip(fitted.predict(texts), sets, strict=True)]
+    assert figures["accuracy"] == pytest.approx(np.mean(right)) and figures["decision"] == "prior-quantile"
+    assert json.loads(run("info", tmp_path / "small", "--json").out)["decisions"] == list(fitted.rules.rules)
+    with pytest.raises(SettingError, match="one label per text"):
+        distill(clf.model_, corpus(pool), agree=0.99)
+
+
+def test_the_threshold_keeps_the_agreement() -> None:
+    sure, same = np.array([0.9, 0.8, 0.7, 0.6, 0.6]), np.array([True, True, False, True, False])
+    assert cascade_threshold(sure, same, 0.8) == (0.8, 0.4)
+    assert cascade_threshold(sure, same, 0.6) == (0.7, 0.6)  # the two at 0.6 cannot be separated
+    assert cascade_threshold(sure, same, 0.5) == (0.6, 1.0)
+    with pytest.raises(DataError, match="never sure enough"):
+        cascade_threshold(sure, same, 0.9)
+
+
+def test_a_cascade_agrees_on_average_as_often_as_it_promises() -> None:
+    rng = np.random.default_rng(0)
+    reached = []
+    for _ in range(300):
+        sure = rng.uniform(size=(2, 200))
+        same = rng.uniform(size=(2, 200)) < sure
+        threshold, _ = cascade_threshold(sure[0], same[0], 0.9)
+        reached.append(1.0 - np.mean((sure[1] >= threshold) & ~same[1]))
+    assert 0.9 <= np.mean(reached) < 0.91
+
+
+def test_a_student_no_better_than_the_most_frequent_label_is_refused() -> None:
+    expected = best(np.array([[1.0, 0.0]] * 9 + [[0.0, 1.0]]))
+    assert agreement(expected, expected, "multi-class", "pool") == {"agreement": 1.0}
+    always = best(np.array([[1.0, 0.0]] * 10))
+    with pytest.raises(DataError, match="pool: .* only to 90%.* nothing is written"):
+        agreement(always, expected, "multi-class", "pool")
+
+
+def test_each_text_of_a_cascade_is_answered_by_the_one_or_the_other(both: Path, model: Path) -> None:
+    cascade, teacher = open_student(both), load(model)
+    assert isinstance(cascade, Cascade)
+    p, by_student = cascade.answers(NEW)
+    assert 0 < by_student.sum() < 30
+    assert np.allclose(p[by_student], cascade.student.probabilities(NEW)[by_student])
+    assert np.allclose(p[~by_student], teacher.probabilities(NEW)[~by_student], atol=1e-3)
+
+
+def test_the_commands(model: Path, tmp_path: Path, run: Ran) -> None:
+    write_csv(tmp_path / "pool.csv", POOL)
+    write_csv(tmp_path / "new.csv", NEW, NEW_LABELS)
+    done = run("distill", model, "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / "both", "--cascade",
+               "--agree", 0.9, "--labelled", tmp_path / "new.csv", "--json")
+    report = json.loads(done.out)
+    assert done.code == 0 and report["labelled"] == 30 and report["student_accuracy"] > 0.6 and report["agree"] == 0.9
+    predicted = run("predict", tmp_path / "both", tmp_path / "new.csv", "--all").out
+    rows = [json.loads(line) for line in predicted.splitlines()]
+    assert [row["text"] for row in rows] == NEW and {row["answered_by"] for row in rows} <= {"student", "teacher"}
+    assert list(rows[0]) == ["text", "label", "score", "probabilities", "answered_by"]
+    right = np.mean([row["label"] == label for row, label in zip(rows, NEW_LABELS, strict=True)])
+    figures = json.loads(run("evaluate", tmp_path / "both", tmp_path / "new.csv", "--json").out)
+    assert figures["accuracy"] == pytest.approx(right)
+    facts = json.loads(run("info", tmp_path / "both", "--json").out)
+    assert facts["report"]["agree"] == 0.9 and facts["teacher"]["method"] == "ce"
+    assert run("info", tmp_path / "both").code == 0
+    done = run("distill", model, "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / "small")
+    assert done.code == 0 and "held-out texts get the model's labels" in done.out
+    assert "answered_by" not in run("predict", tmp_path / "small", tmp_path / "new.csv").out
+
+
+def test_shards_of_a_student(small: Path, tmp_path: Path, run: Ran) -> None:
+    write_csv(tmp_path / "new.csv", NEW)
+    assert run("predict", small, tmp_path / "new.csv", "--out", tmp_path / "parts", "--shard", 20).code == 0
+    assert len(list((tmp_path / "parts").glob("part-*.jsonl"))) == 2
+
+
+def test_bad_input_is_one_sentence_and_nothing_is_written(model: Path, small: Path, tmp_path: Path, run: Ran) -> None:
+    write_csv(tmp_path / "pool.csv", POOL)
+    write_csv(tmp_path / "empty.csv", ["", " "])
+    write_csv(tmp_path / "other.csv", [f"wort{i % 40} satz{i % 37} ding{i % 41}" for i in range(300)])
+    out = tmp_path / "out"
+    pool, to = ("--unlabelled", tmp_path / "pool.csv"), ("--out", out)
+    cases = {
+        (model, *to): "needs unlabelled texts",
+        (model, "--unlabelled", tmp_path / "empty.csv", *to): "too few",
+        (model, "--unlabelled", tmp_path / "missing.csv", *to): "missing.csv",
+        (model, "--unlabelled", tmp_path / "other.csv", *to): "nothing is written",
+        (model, *pool, *to, "--student", "static"): "choose one of words, characters",
+        (model, *pool, *to, "--agree", "0.9"): "give --cascade",
+        (model, *pool, *to, "--cascade", "--agree", "99"): "not a share",
+        (model, *pool, *to, "--cascade"): "never sure enough",
+        (model, *pool, "--out", small): "exists already",
+        (small, *pool, *to): "a distilled model",
+        (tmp_path, *pool, *to): "no halflabel model",
+    }
+    for arguments, words in cases.items():
+        done = run("distill", *arguments)
+        assert done.code == 2 and words in done.err and done.lines == 1, done
+        assert not out.exists() and not list(tmp_path.glob(".*"))
+
+
+def test_an_export_is_no_teacher(tmp_path: Path, run: Ran) -> None:
+    (tmp_path / "export.json").write_text("{}")
+    write_csv(tmp_path / "pool.csv", POOL)
+    done = run("distill", tmp_path, "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / "out")
+    assert done.code == 2 and "an exported model" in done.err
+
+
+def test_a_cascade_without_its_teacher_is_refused(both: Path, tmp_path: Path, run: Ran) -> None:
+    copy = tmp_path / "copy"
+    for name, words in (("", "the teacher of this cascade, is missing"), ("model.safetensors", "without a model"),
+                        ("encoder.safetensors", "encoder.safetensors is missing")):
+        shutil.copytree(both, copy)
+        broken = copy / "teacher" / name
+        shutil.rmtree(broken) if broken.is_dir() else broken.unlink()
+        done = run("predict", copy, stdin="goal match\n")
+        assert done.code == 2 and words in done.err and done.out == "", done
+        shutil.rmtree(copy)
+
+
+def test_damaged_files_are_refused(small: Path, tmp_path: Path, run: Ran) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(small, copy)
+    (copy / "student.safetensors").write_bytes((small / "student.safetensors").read_bytes()[:-8])
+    done = run("predict", copy, stdin="goal match\n")
+    assert done.code == 2 and "student.safetensors is damaged" in done.err and done.lines == 1
+    (copy / "checksums.json").unlink()  # what is left is the validation of the content
+    assert "student.safetensors is damaged" in run("predict", copy, stdin="goal\n").err
+    tensors = load_file(small / "student.safetensors")
+    changes = {"bias": tensors["bias"][:2], "buckets": tensors["buckets"][::-1].copy(),
+               "weights": np.full_like(tensors["weights"], np.nan), "idf": tensors["idf"].astype(np.float64)}
+    for name, value in changes.items():
+        save_file(tensors | {name: value}, copy / "student.safetensors")
+        with pytest.raises(ModelError, match=r"copy or distill the model again\.$"):
+            load_student(copy)
+    shutil.copy(small / "student.safetensors", copy)
+    facts = json.loads((small / "student.json").read_text())
+    for name, value in (("format", 99), ("bits", 8), ("student", "static"), ("threshold", "high"), ("classes", [])):
+        (copy / "student.json").write_text(json.dumps(facts | {name: value}))
+        with pytest.raises(ModelError, match=r"student\.json"):
+            load_student(copy)
+    (copy / "student.json").write_text(json.dumps(facts))
+    write_checksums(copy)
+    assert load_student(copy).classes.names == ("food", "money", "sport")
+
+
+def test_options_that_a_student_does_not_have(small: Path, run: Ran) -> None:
+    assert "leave out --backend" in run("predict", small, "--backend", "onnx", stdin="goal\n").err
+    assert "leave out the decision" in run("predict", small, "--decision", "fixed", stdin="goal\n").err
+
+
+def test_a_pool_that_shares_no_words(model: Path) -> None:
+    with pytest.raises(DataError, match="no word occurs in two texts"):
+        distill(load(model), corpus([f"w{i}" for i in range(40)]))

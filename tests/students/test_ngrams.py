@@ -1,0 +1,59 @@
+"""N-grams by numpy are those of scikit-learn."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
+
+from conftest import tiny_texts
+from halflabel.students.distillation import fit_features, tf_idf_matrix
+from halflabel.students.ngrams import KINDS, Kind, occurrences
+
+TEXTS = [*tiny_texts(4)[0], "", "a", "Don't stop: 3.5 % -- or else!", "two\nlines\t and\u00a0 more", "Ärger über Öl",
+         "ein ein ein"]
+REFERENCES = {"words": {"ngram_range": (1, 2), "token_pattern": r"\w+"},
+              "characters": {"analyzer": "char_wb", "ngram_range": (3, 5)}}
+
+
+def counts(texts: list[str], kind: Kind) -> list[list[int]]:
+    """For each text, how often each of its n-grams occurs in it, in rising order."""
+    rows, buckets = occurrences(texts, kind)
+    return [sorted(Counter(buckets[rows == i].tolist()).values()) for i in range(len(texts))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_each_text_has_the_ngrams_of_scikit_learn(kind: Kind) -> None:
+    expected = CountVectorizer(**REFERENCES[kind]).fit_transform(TEXTS)
+    assert counts(TEXTS, kind) == [sorted(expected[i].data.tolist()) for i in range(len(TEXTS))]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ngrams_do_not_depend_on_other_texts(kind: Kind) -> None:
+    rows, buckets = occurrences(TEXTS, kind)
+    for i, text in enumerate(TEXTS):
+        assert sorted(occurrences([text], kind).buckets) == sorted(buckets[rows == i])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_equal_ngrams_have_equal_buckets_whatever_their_case(kind: Kind) -> None:
+    assert occurrences(["Late GOAL"], kind).buckets.tolist() == occurrences(["late goal"], kind).buckets.tolist()
+    assert occurrences(["goal late"], kind).buckets.tolist() != occurrences(["late goal"], kind).buckets.tolist()
+
+
+def test_ideographs_and_emoji_are_words_by_themselves() -> None:
+    assert len(occurrences(["東京都"], "words").rows) == 5  # three words and two pairs
+    assert len(occurrences(["fun🦔🦔"], "words").rows) == 5
+    assert len(occurrences(["हिन्दी"], "words").rows) == 1  # vowel signs are parts of a word
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_tf_idf_has_the_values_of_scikit_learn(kind: Kind) -> None:
+    reference = TfidfVectorizer(**REFERENCES[kind], min_df=2, sublinear_tf=True, dtype=np.float32)
+    expected = reference.fit_transform(TEXTS)
+    features = fit_features(kind, TEXTS, labels=3)
+    x = tf_idf_matrix(features, TEXTS)
+    assert x.shape == expected.shape
+    assert np.allclose((x @ x.T).toarray(), (expected @ expected.T).toarray(), atol=1e-5)
