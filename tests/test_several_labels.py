@@ -117,7 +117,7 @@ def test_unknown_entries_do_not_enter_the_loss(method: str) -> None:
     (np.array([[0], [1]]), "at least two columns"),
     (np.array([[1, 0]]), "2 texts and 1 labels"),
     ([("a",), "b"], "lists and single labels"),
-    ([("a",), ("a",)], "only one label"),
+    ([("a",), ("a",)], "only one class"),
 ])
 def test_bad_labels_are_refused(y: object, message: str, tiny_encoder: str) -> None:
     with pytest.raises(HalflabelError, match=message):

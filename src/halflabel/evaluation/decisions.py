@@ -52,8 +52,12 @@ class Calibration:
             low, high = np.where(too_high, middle, low), np.where(too_high, high, middle)
         return cls(False, slope, np.where(prior > 0, (low + high) / 2 / slope, np.inf))
 
+    def log_odds(self, scores: Array) -> Array:
+        """slope (evidence - offset), (N, K)."""
+        return np.asarray(self.slope * (evidence(scores, logits=self.logits) - self.offset))
+
     def __call__(self, scores: Array) -> Array:
-        return sigmoid(self.slope * (evidence(scores, logits=self.logits) - self.offset))
+        return sigmoid(self.log_odds(scores))
 
 
 def evidence(scores: Array, *, logits: bool) -> Array:
