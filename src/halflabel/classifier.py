@@ -23,6 +23,7 @@ from halflabel.fitting import Trained, fit
 from halflabel.methods.registry import find
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
+from halflabel.persistence.onnx_model import OnnxModel, is_export
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
@@ -77,7 +78,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         What is worth knowing about the texts and the run.
     n_iter_ : int
         The number of epochs.
-    model_ : TrainedModel
+    model_ : TrainedModel or OnnxModel
         Encoder, network and labels.
     """
 
@@ -168,7 +169,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """The step at which each training text was first pseudo-labelled, (N,)."""
         return self._audit.steps
 
-    def _adopt(self, model: TrainedModel) -> None:
+    def _adopt(self, model: TrainedModel | OnnxModel) -> None:
         names = model.classes.names
         self.model_, self.method_ = model, model.method
         self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
@@ -229,10 +230,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:
-        """Loads a model that `save` or a training run wrote."""
-        model = load(folder)
+        """Loads a model that `save`, a training run or `halflabel export` wrote."""
+        model = OnnxModel(folder) if is_export(Path(folder)) else load(folder)
         plan = model.facts.get("plan", {}).get("name", "laptop")
-        self = cls(model.method, model.facts.get("encoder"), plan, settings=model.settings or None,
+        self = cls(model.method, model.facts.get("encoder"), plan, settings=getattr(model, "settings", None) or None,
                    random_state=model.facts.get("seed", 0))
         self._adopt(model)
         self.termination_condition_ = model.facts.get("run", {}).get("why", "not finished")
@@ -264,7 +265,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             self._adopt(load(parent))
 
     @property
-    def _model(self) -> TrainedModel:
+    def _model(self) -> TrainedModel | OnnxModel:
         check_is_fitted(self, "model_")
         return self.model_
 
