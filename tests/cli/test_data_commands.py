@@ -14,7 +14,7 @@ import pytest
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
-from halflabel.cli.predict import chunks, texts_of
+from halflabel.cli.predict import chunks, rows_of
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
 
@@ -188,7 +188,7 @@ class TestPredictStreams:
         write_csv(tmp_path / "in.csv", texts)
         arguments = ("predict", model, tmp_path / "in.csv", "--out", tmp_path / "out", "--shard", 8, "--format", "csv")
         asked: list[int] = []
-        honest = predict.rows
+        honest = predict.predicted_rows
 
         def failing(fitted: Any, chunk: list[str], rule: Any, *, everything: bool) -> list[dict[str, Any]]:
             asked.append(len(chunk))
@@ -196,11 +196,11 @@ class TestPredictStreams:
                 raise KeyboardInterrupt
             return honest(fitted, chunk, rule, everything=everything)
 
-        monkeypatch.setattr(predict, "rows", failing)
+        monkeypatch.setattr(predict, "predicted_rows", failing)
         assert cli(*arguments).code != 0
         done = sorted(path.name for path in (tmp_path / "out").glob("part-*"))
         assert done == ["part-00000.csv", "part-00001.csv"]
-        monkeypatch.setattr(predict, "rows", honest)
+        monkeypatch.setattr(predict, "predicted_rows", honest)
         assert cli(*arguments).code == 2
         assert "14 predictions" in cli(*arguments, "--resume").out
         assert list(read(str(tmp_path / "out" / "part-*.csv")).texts) == texts
@@ -243,7 +243,7 @@ def test_lines_are_passed_on_when_no_more_arrive_for_a_while(monkeypatch: pytest
     with open(ours) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         os.write(theirs, b"\xef\xbb\xbfone\r\ntw")
-        received = chunks(texts_of(File("-"), None))
+        received = ([row["text"] for row in chunk] for chunk in chunks(rows_of(File("-"), None)))
         assert next(received) == ["one"]
         for written, expected in ((b"o\n\nthree\nf", ["two", "", "three"]), (b"\n" * 5, ["f", "", "", ""])):
             os.write(theirs, written)

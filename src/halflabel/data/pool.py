@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,8 +21,9 @@ import numpy as np
 from halflabel.atomic import cache_folder, write_folder
 from halflabel.data.columns import TextColumn, arrow_strings, write_arrow
 from halflabel.data.corpus import Corpus
+from halflabel.data.readers.cells import text_cells
 from halflabel.data.readers.files import File, as_files
-from halflabel.data.readers.formats import SourceTable, detect_format
+from halflabel.data.readers.formats import Row, SourceTable, detect_format
 from halflabel.data.readers.read import find_column, no_text_column, read, read_options, view_columns
 from halflabel.data.sequences import Repeated, Zipped, columns_of, prefetch
 from halflabel.errors import DataError
@@ -68,6 +69,20 @@ class PoolSource:
         stream = detect_format(self.file, options).stream
         assert stream is not None, "only files that are read in batches"
         yield from stream(self.file, options, [self.text, *self.views])
+
+    def rows(self) -> Iterator[list[Row]]:
+        """Batches of rows: the text as `text`, and all other columns of the file as they are."""
+        options = read_options(self.text)
+        read_rows = None if self.file is None else detect_format(self.file, options).rows
+        if self.file is None or read_rows is None:
+            yield from ([{"text": text or ""} for text in columns[0].to_pylist()] for columns in self.batches())
+            return
+        yield from (self._with_text(rows, position) for rows, position in read_rows(self.file, options))
+
+    def _with_text(self, rows: list[Row], position: Callable[[int], str]) -> list[Row]:
+        texts = text_cells([row.pop(self.text, None) for row in rows], column=self.text,
+                           where=lambda i: f"{self.name}, {position(i)}")
+        return [row | {"text": text} for row, text in zip(rows, texts, strict=True)]
 
 
 def open_source(source: Any, text: str | None = None) -> PoolSource:
