@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -9,12 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
 from halflabel.cli.predict import chunks, rows_of
+from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
 
@@ -309,3 +313,40 @@ def person(tool: str, suggested: Path, corrected: Path, truth: dict[str, str]) -
         else:
             row |= {"accept": [label] if label else [], "answer": "accept" if label else "ignore"}
     write_jsonl(corrected, rows)
+
+
+ENCODED = {"cp1252": "Soupe à l’oignon, 5 €", "utf-16": "Хлеб и масло", "shift_jis": "試合のゴール",
+           "utf-16-le": "größer"}
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "txt.gz"])
+def test_files_in_other_encodings(encoding: str, suffix: str, model: Path, tmp_path: Path, cli: Ran) -> None:
+    texts = [f"{ENCODED[encoding]} {i}" for i in range(40)]
+    lines = {"csv": ["text", *(f'"{text}"' for text in texts)],
+             "jsonl": [json.dumps({"text": text}, ensure_ascii=False) for text in texts]}.get(suffix, texts)
+    data = "".join(f"{line}\n" for line in lines).encode(encoding)
+    (tmp_path / f"in.{suffix}").write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    for source, stdin in ((tmp_path / f"in.{suffix}", b""), ("-", data)):
+        done = cli("predict", model, source, "--encoding", encoding, stdin=stdin)
+        assert done.code == 0 and [json.loads(line)["text"] for line in done.out.splitlines()] == texts
+
+
+def test_encodings_are_checked_and_belong_to_one_command(model: Path, tmp_path: Path, cli: Ran) -> None:
+    (tmp_path / "in.txt").write_bytes("Soupe à l’oignon\n".encode("cp1252"))
+    for name in ("magic", "rot13", "zlib"):
+        done = cli("predict", model, tmp_path / "in.txt", "--encoding", name)
+        assert done.code == 2 and f"'{name}' is not known" in done.err and done.lines == 1
+    done = cli("predict", model, tmp_path / "in.txt", "--encoding", "shift_jis")
+    assert done.code == 2 and "not shift_jis" in done.err and done.lines == 1
+    assert cli("predict", model, tmp_path / "in.txt", "--encoding", "cp1252").code == 0
+    done = cli("predict", model, tmp_path / "in.txt")
+    assert done.code == 2 and "or name its encoding with --encoding" in done.err
+
+
+def test_an_encoding_does_not_concern_parquet_and_is_part_of_a_pool(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"text": ["größer", "kleiner"]}), tmp_path / "a.parquet")
+    assert list(read(File(str(tmp_path / "a.parquet"), "cp1252")).texts) == ["größer", "kleiner"]
+    (tmp_path / "pool.txt").write_bytes("größer\n".encode())
+    pools = [list(open_pool([File(str(tmp_path / "pool.txt"), encoding)])[0].texts) for encoding in ("utf-8", "cp1252")]
+    assert pools == [["größer"], ["grÃ¶ÃŸer"]]

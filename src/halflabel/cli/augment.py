@@ -31,6 +31,7 @@ def augment(
     back: options.Back = None,
     seed: options.Seed = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     force: options.ForceFile = False,
     config: options.Config = None,

@@ -30,6 +30,7 @@ def check(
     tokens: Annotated[bool, options.option(
         help="Load the encoder, to count tokens and to estimate training time and memory.")] = True,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     config: options.Config = None,

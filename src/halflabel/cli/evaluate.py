@@ -25,6 +25,7 @@ def evaluate(
     *,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     decision: options.Decision = None,
     json: options.Json = False,

@@ -21,6 +21,7 @@ def export(
         metavar="FILE", show_default="the sample corpus",
         help="Texts on which the export is compared with the model.")] = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:

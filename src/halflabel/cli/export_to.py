@@ -21,6 +21,7 @@ def export_to(
     out: Annotated[Path, options.plain(metavar="FILE", help="Output file, in the import format of the tool.")],
     decision: options.Decision = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:

@@ -6,6 +6,7 @@ environment variables and config keys from them.
 
 from __future__ import annotations
 
+import codecs
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -33,6 +34,24 @@ Pool = Annotated[list[Path] | None, plain(
 Dev = Annotated[Path | None, plain(metavar="FILE", help="Labelled dev set, for model selection.")]
 TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the texts.", show_default="found by name")]
 LabelColumn = Annotated[str | None, option(metavar="NAME", help="Column of the labels.", show_default="found by name")]
+
+
+def _set_encoding(name: str | None) -> str | None:
+    """Makes files of the command be read in that encoding."""
+    from halflabel.data.readers.files import UTF8, text_encoding
+
+    try:
+        codecs.getincrementaldecoder(name or UTF8)
+        "".encode(name or UTF8)  # a codec may be no encoding of text
+    except LookupError:
+        raise SettingError(f"the encoding '{name}' is not known; give one of Python's, such as cp1252, latin-1 or "
+                           "utf-16") from None
+    text_encoding.set(name or UTF8)
+    return name
+
+
+Encoding = Annotated[str | None, option(metavar="NAME", callback=_set_encoding, show_default="utf-8",
+                                        help="Encoding of the text files, such as cp1252, latin-1 or utf-16.")]
 
 # training
 Method = Annotated[str | None, option(metavar="NAME", help="Training method; `halflabel methods` lists them.",

@@ -45,6 +45,7 @@ def predict(
     decision: options.Decision = None,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:
@@ -72,7 +73,8 @@ def predict(
         target = output(out, kind)
         if out is not None and shard is not None:
             description = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources],
-                           "all": all, "text": text_column, "decision": decision}
+                           "all": all, "text": text_column, "decision": decision,
+                           **({"encoding": encoding} if encoding else {})}
             shards = Shards(out, kind, shard, description, resume=resume)
             inputs, target = itertools.islice(without_pauses(inputs), shards.finished, None), shards.open()
         count = write_predictions(inputs, opened, rule, target, everything=all)

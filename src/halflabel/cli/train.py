@@ -50,6 +50,7 @@ def train(
     seed: options.Seed = None,
     set: options.Set = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     views: options.Views = None,
     back_translate: options.BackTranslate = False,

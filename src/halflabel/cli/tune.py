@@ -20,6 +20,7 @@ def tune(
     decision: Annotated[str, options.option(
         metavar="RULE", help="dev-global, dev-per-label, prior-quantile, top-k or fixed.")] = "dev-global",
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     config: options.Config = None,

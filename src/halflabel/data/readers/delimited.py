@@ -67,7 +67,7 @@ def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[lis
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    if file.compression or Path(file.local_path).stat().st_size <= WHOLE:
+    if file.compression or not file.is_utf8 or Path(file.local_path).stat().st_size <= WHOLE:
         table = read(file, options)
         yield [arrow_strings(table.column(name)) for name in columns]
         return

@@ -21,8 +21,8 @@ from halflabel.errors import DataError
 
 UNSUPPORTED = {
     b"PK\x03\x04": ("a zip or Excel", "unpack it, or export it as CSV"),
-    b"\xff\xfe": ("UTF-16 text, not a UTF-8", "save it as UTF-8"),
-    b"\xfe\xff": ("UTF-16 text, not a UTF-8", "save it as UTF-8"),
+    b"\xff\xfe": ("UTF-16 text, not a UTF-8", "save it as UTF-8, or name its encoding with --encoding utf-16"),
+    b"\xfe\xff": ("UTF-16 text, not a UTF-8", "save it as UTF-8, or name its encoding with --encoding utf-16"),
     b"%PDF": ("a PDF", "save its texts as plain text or CSV"),
     b"SQLite format 3": ("an SQLite", "export its table as CSV"),
     b"\x80\x04\x95": ("a pickle", "pickles are never read; write it as Parquet or CSV"),
@@ -131,6 +131,8 @@ def detect_format(file: File, options: ReadOptions) -> Format:
 
 def is_plain_text(file: File, options: ReadOptions) -> bool:
     """Whether a stream has one text per line, as far as its first lines tell; no more of it is waited for."""
+    if not file.is_utf8:
+        return False
     if not file.first_lines.strip():
         raise empty(file)
     return (not compression_of(file.first_lines)
