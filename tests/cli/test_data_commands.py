@@ -350,3 +350,22 @@ def test_an_encoding_does_not_concern_parquet_and_is_part_of_a_pool(tmp_path: Pa
     (tmp_path / "pool.txt").write_bytes("größer\n".encode())
     pools = [list(open_pool([File(str(tmp_path / "pool.txt"), encoding)])[0].texts) for encoding in ("utf-8", "cp1252")]
     assert pools == [["größer"], ["grÃ¶ÃŸer"]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_columns_are_joined(kind: str, model: Path, tmp_path: Path, cli: Ran) -> None:
+    file, names = tmp_path / f"in.{kind}", ("--text-column", "Title, body")
+    given = [{"id": str(i), "title": f"goal {i}" if i else "", "body": "bread soup", "label": ("food", "sport")[i % 2]}
+             for i in range(4)]
+    joined = ["bread soup", *(f"goal {i}\nbread soup" for i in range(1, 4))]
+    pa_table = pa.Table.from_pylist(given)
+    {"csv": lambda: file.write_text("id,title,body,label\n" + "".join(",".join(row.values()) + "\n" for row in given)),
+     "jsonl": lambda: write_jsonl(file, given), "parquet": lambda: parquet.write_table(pa_table, file)}[kind]()
+    assert list(read(str(file), text="title,body").texts) == joined
+    assert list(open_pool([file], text="title,body")[0].texts) == joined
+    rows = [json.loads(line) for line in cli("predict", model, file, *names).out.splitlines()]
+    assert [row["text"] for row in rows] == joined and [row["id"] for row in rows] == list("0123")
+    assert "title" not in rows[0]
+    assert cli("check", file, *names).code == 0
+    done = cli("predict", model, file, "--text-column", "title,content")
+    assert done.code == 2 and "has no column 'content'" in done.err

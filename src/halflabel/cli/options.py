@@ -32,7 +32,8 @@ RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for checkpoints, m
 Pool = Annotated[list[Path] | None, plain(
     "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be repeated.")]
 Dev = Annotated[Path | None, plain(metavar="FILE", help="Labelled dev set, for model selection.")]
-TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the texts.", show_default="found by name")]
+TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the texts; title,body joins two.",
+                                              show_default="found by name")]
 LabelColumn = Annotated[str | None, option(metavar="NAME", help="Column of the labels.", show_default="found by name")]
 
 

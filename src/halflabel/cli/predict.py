@@ -156,7 +156,7 @@ def rows_of(file: File, text_column: str | None) -> Iterable[Row | None]:
     from halflabel.data.pool import open_source
     from halflabel.data.readers.formats import detect_format, is_plain_text
     from halflabel.data.readers.lines import follow_lines
-    from halflabel.data.readers.read import read_options
+    from halflabel.data.readers.read import quoted_names, read_options
 
     typed = file.is_stdin and sys.stdin is not None and sys.stdin.isatty()
     if typed:
@@ -165,7 +165,8 @@ def rows_of(file: File, text_column: str | None) -> Iterable[Row | None]:
         return (text if text is None else {"text": text} for text in follow_lines(file, PATIENCE))
     source = open_source(file, text_column)
     if file.is_stream and text_column is None and not file.suffix and detect_format(file, read_options()).name == "csv":
-        console.hint(f"{file.name} is read as csv: its first line is a header with a column {source.text!r}")
+        console.hint(f"{file.name} is read as csv: its first line is a header with a column "
+                     f"{quoted_names(source.texts)}")
     return itertools.chain.from_iterable(source.rows())
 
 
