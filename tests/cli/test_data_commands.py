@@ -369,3 +369,15 @@ def test_columns_are_joined(kind: str, model: Path, tmp_path: Path, cli: Ran) ->
     assert cli("check", file, *names).code == 0
     done = cli("predict", model, file, "--text-column", "title,content")
     assert done.code == 2 and "has no column 'content'" in done.err
+
+
+def test_quiet_prints_results_and_errors_only(tiny_encoder: str, tmp_path: Path, cli: Ran) -> None:
+    write_csv(tmp_path / "a.csv", [*tiny_texts(4)[0], ""], [*tiny_texts(4)[1], "food"])
+    arguments = ("train", tmp_path / "a.csv", "--encoder", tiny_encoder, "--method", "ce", *FAST)
+    assert "notice:" in cli(*arguments, "--out", tmp_path / "loud").err
+    quiet = cli(*arguments, "--out", tmp_path / "quiet", "--quiet")
+    assert quiet.code == 0 and quiet.err == ""
+    predicted = cli("predict", tmp_path / "quiet", "-q", stdin="\n\nbread\n")
+    assert predicted.err == "" and len(predicted.out.splitlines()) == 3
+    assert "were empty" in cli("predict", tmp_path / "quiet", stdin="\n\nbread\n").err  # for one command only
+    assert cli("predict", tmp_path / "quiet", tmp_path / "missing.csv", "-q").err.startswith("error: ")

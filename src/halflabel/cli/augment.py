@@ -34,6 +34,7 @@ def augment(
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     force: options.ForceFile = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Write augmented versions of texts (strong views).

@@ -33,6 +33,7 @@ def check(
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Validate data before training.

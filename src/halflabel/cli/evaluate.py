@@ -29,6 +29,7 @@ def evaluate(
     label_column: options.LabelColumn = None,
     decision: options.Decision = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Evaluate a model on a labelled test set.

@@ -23,6 +23,7 @@ def export(
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Export a model to ONNX, to predict without torch.

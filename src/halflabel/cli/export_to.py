@@ -23,6 +23,7 @@ def export_to(
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     force: options.ForceFile = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Write predicted labels for correction in an annotation tool.

@@ -13,7 +13,7 @@ from typing import Annotated
 
 import typer
 
-from halflabel.cli import config
+from halflabel.cli import config, console
 from halflabel.errors import SettingError
 from halflabel.types import MAX_SEED
 
@@ -94,6 +94,8 @@ Resume = Annotated[bool, option("--resume", help="Resume the run in --out.")]
 ForceRun = Annotated[bool, option(
     "--force", help="Replace an earlier run in --out; files that halflabel did not write are kept.")]
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
+Quiet = Annotated[bool, option("--quiet", "-q", callback=console.set_quiet,
+                               help="Print only results and errors, without notices and progress.")]
 Json = Annotated[bool, option("--json", help="Print the result as JSON and nothing else on standard output.")]
 Markdown = Annotated[bool, option("--markdown", help="Print the list as the documentation page docs/methods.md.")]
 CheckpointSeconds = Annotated[float | None, option(hidden=True, min=0.0)]

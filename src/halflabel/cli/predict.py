@@ -47,6 +47,7 @@ def predict(
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     force: options.ForceFile = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Predict labels for new texts, as a stream.

@@ -32,6 +32,7 @@ def split(
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Split texts into labelled, unlabelled, dev and test sets.

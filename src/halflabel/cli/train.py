@@ -61,6 +61,7 @@ def train(
     force: options.ForceRun = False,
     json: options.Json = False,
     checkpoint_seconds: options.CheckpointSeconds = None,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Train a classifier on few labelled and many unlabelled texts.

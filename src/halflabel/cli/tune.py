@@ -23,6 +23,7 @@ def tune(
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Refit the decision rule of a multi-label model on a dev set.
