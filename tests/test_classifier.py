@@ -112,7 +112,7 @@ def test_a_dev_set_keeps_the_best_model(tiny_encoder: str, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(("texts", "labels", "words"), [
-    (["a b", "c d"], ["x", "x"], "only one label"),
+    (["a b", "c d"], ["x", "x"], "only one class"),
     (["a b", "c d"], ["x"], "2 texts and 1 labels"),
     ("a b", ["x"], "give a list of texts"),
     (["a b", 3], ["x", "y"], r"text 2 is 3 \(int\)"),

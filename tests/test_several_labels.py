@@ -14,6 +14,7 @@ from conftest import TOPICS, tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Partial
 from halflabel.data.labels import from_matrix
+from halflabel.encoders import acceleration
 from halflabel.encoders.inputs import VectorInputs
 from halflabel.errors import HalflabelError, WrongTask
 from halflabel.events import EpochReport, Event
@@ -116,7 +117,7 @@ def test_unknown_entries_do_not_enter_the_loss(method: str) -> None:
     (np.array([[0], [1]]), "at least two columns"),
     (np.array([[1, 0]]), "2 texts and 1 labels"),
     ([("a",), "b"], "lists and single labels"),
-    ([("a",), ("a",)], "only one label"),
+    ([("a",), ("a",)], "only one class"),
 ])
 def test_bad_labels_are_refused(y: object, message: str, tiny_encoder: str) -> None:
     with pytest.raises(HalflabelError, match=message):
@@ -201,3 +202,18 @@ def test_a_collapsed_run_is_reported(tiny_encoder: str, monkeypatch: pytest.Monk
     clf = quick(tiny_encoder, epochs=4, epoch_steps=60, lambda1=50.0).fit(texts, y, unlabelled=pool)
     assert any("collapsed" in notice for notice in clf.notices_)
     assert (clf.predict(pool).sum(axis=0) > 0).all()
+
+
+@pytest.mark.parametrize("plan", ["frozen", "laptop"])
+def test_a_text_has_the_same_labels_whatever_it_is_read_with(plan: str, tiny_encoder: str,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration, "bf16_products", lambda device: True)
+    texts, y = topics(6)
+    pool, _ = topics(20, seed=1)
+    settings = SHORT | {"warmup": 10}
+    clf = TextClassifier("bdd-ml", tiny_encoder, plan, settings=settings).fit(texts, y, unlabelled=pool)
+    labels, p = clf.predict(pool), clf.predict_proba(pool)
+    for size in (1, 20):
+        parts = [pool[start : start + size] for start in range(0, len(pool), size)]
+        assert np.array_equal(np.concatenate([clf.predict(part) for part in parts]), labels)
+        assert np.allclose(np.concatenate([clf.predict_proba(part) for part in parts]), p, atol=1e-5)

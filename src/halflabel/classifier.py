@@ -6,6 +6,7 @@ import numbers
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,7 @@ from halflabel.fitting import Trained, fit
 from halflabel.methods.registry import find
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
+from halflabel.persistence.onnx_model import OnnxModel, is_export
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.students.student import Student
 from halflabel.training.collapse import PoolState
@@ -82,7 +84,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         What is worth knowing about the texts and the run.
     n_iter_ : int
         The number of epochs.
-    model_ : TrainedModel
+    model_ : TrainedModel or OnnxModel
         Encoder, network and labels.
     """
 
@@ -100,7 +102,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, unlabelled: Any = None, *, dev: tuple[Any, Any] | None = None, truth: Any = None,
             views: Any = None, folder: str | Path | None = None, resume: bool = False,
-            report: Report = silent) -> TextClassifier:
+            report: Report = silent, **unsupported: Any) -> TextClassifier:
         """Trains on texts X with labels y, and on unlabelled texts.
 
         Parameters
@@ -126,6 +128,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         report : callable
             Receives progress, see `halflabel.events`.
         """
+        if "sample_weight" in unsupported:  # no parameter, so that scikit-learn's ensembles see that it does not exist
+            raise SettingError("fit takes no sample_weight: all labelled texts count alike; leave it out.")
+        if unsupported:
+            raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unsupported))!r}")
         columns = from_matrix(y, "y")[1] if is_matrix(y) else None
         given = as_corpus(X, y, "the training texts")
         hidden = pool = as_pool(unlabelled if unlabelled is not None else [], views)
@@ -175,7 +181,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """The step at which each training text was first pseudo-labelled, (N,)."""
         return self._audit.steps
 
-    def _adopt(self, model: TrainedModel) -> None:
+    def _adopt(self, model: TrainedModel | OnnxModel) -> None:
         names = model.classes.names
         self.model_, self.method_ = model, model.method
         self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
@@ -199,6 +205,22 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     def predict_proba(self, X: Any) -> np.ndarray:
         """Probabilities in the order of `classes_`, (N, K); for several labels per text they do not sum to one."""
         return self._model.probabilities(as_texts(X, "the texts"))
+
+    def predict_log_proba(self, X: Any) -> np.ndarray:
+        """Logarithms of `predict_proba`, (N, K)."""
+        with np.errstate(divide="ignore"):
+            return np.asarray(np.log(self.predict_proba(X)))
+
+    def decision_function(self, X: Any) -> np.ndarray:
+        """Scores in the order of `classes_`, (N, K), of which `predict` takes the highest.
+
+        With two classes, the score of the second minus that of the first, (N,). For several labels per text, the
+        log-odds of each label.
+        """
+        scores = self._model.scores(as_texts(X, "the texts"))
+        if self._model.task == "multi-label":
+            return self._model.rules.calibration.log_odds(scores)
+        return np.asarray(scores[:, 1] - scores[:, 0]) if len(self.classes_) == 2 else scores
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; for several labels per text subset accuracy, the share of texts with all labels right.
@@ -235,18 +257,42 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:
-        """Loads a model that `save` or a training run wrote."""
-        model = load(folder)
+        """Loads a model that `save`, a training run or `halflabel export` wrote."""
+        model = OnnxModel(folder) if is_export(Path(folder)) else load(folder)
         plan = model.facts.get("plan", {}).get("name", "laptop")
-        self = cls(model.method, model.facts.get("encoder"), plan, settings=model.settings or None,
+        self = cls(model.method, model.facts.get("encoder"), plan, settings=getattr(model, "settings", None) or None,
                    random_state=model.facts.get("seed", 0))
         self._adopt(model)
         self.termination_condition_ = model.facts.get("run", {}).get("why", "not finished")
         self.notices_ = model.facts.get("run", {}).get("notices", [])
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        """The estimator for pickle, joblib and copies: its model as the files that `save` writes, by name."""
+        state: dict[str, Any] = super().__getstate__()
+        if "model_" not in state:
+            return state
+        with TemporaryDirectory() as parent:
+            folder = Path(parent) / "model"
+            self.save(folder)
+            files = {file.relative_to(folder).as_posix(): file.read_bytes()
+                     for file in sorted(folder.rglob("*")) if file.is_file()}
+        return {name: value for name, value in state.items() if name != "decision_"} | {"model_": files}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        files = state.get("model_")
+        super().__setstate__({name: value for name, value in state.items() if name != "model_"})
+        if files is None:
+            return
+        with TemporaryDirectory() as parent:
+            for name, content in files.items():
+                file = Path(parent, name)
+                file.parent.mkdir(exist_ok=True)
+                file.write_bytes(content)
+            self._adopt(load(parent))
+
     @property
-    def _model(self) -> TrainedModel:
+    def _model(self) -> TrainedModel | OnnxModel:
         check_is_fitted(self, "model_")
         return self.model_
 

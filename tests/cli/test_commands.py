@@ -9,8 +9,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import feather
 
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
@@ -202,6 +204,37 @@ class TestPredict:
         assert [row["text"] for row in rows] == [*texts, 'a "quoted",\ntext']
         assert ("probabilities" in rows[0]) == (suffix == "jsonl") != ("p_food" in rows[0])
         assert not [entry for entry in tmp_path.iterdir() if entry.name.startswith(".")]
+
+    @pytest.mark.parametrize("kind", ["csv", "jsonl", "json", "parquet", "arrow"])
+    @pytest.mark.parametrize("target", ["csv", "jsonl", "parquet"])
+    def test_other_columns_are_kept(self, model: Path, tmp_path: Path, cli: Ran, kind: str, target: str) -> None:
+        notes = ["a,b", None, "", 'quoted "x"', "e", "f"]
+        given = [{"id": i, "label": "unknown", "body": text, "score": None, "note": note}
+                 for i, (text, note) in enumerate(zip(tiny_texts(2)[0], notes, strict=True))]
+        file, out = tmp_path / f"in.{kind}", tmp_path / f"out.{target}"
+        table = pa.Table.from_pylist(given)
+        {"csv": lambda: table.to_pandas().to_csv(file, index=False),
+         "jsonl": lambda: write_jsonl(file, [{k: v for k, v in row.items() if v is not None} for row in given]),
+         "json": lambda: file.write_text(json.dumps(given)), "parquet": lambda: pq.write_table(table, file),
+         "arrow": lambda: feather.write_feather(table, file)}[kind]()
+        done = cli("predict", model, file, "--out", out)
+        assert done.code == 0, done.err
+        rows = {"parquet": lambda: pq.read_table(out).to_pylist(),
+                "jsonl": lambda: [json.loads(line) for line in out.read_text().splitlines()],
+                "csv": lambda: list(csv.DictReader(io.StringIO(out.read_text())))}[target]()
+        assert [list(row) for row in rows] == [["text", "label", "score", "id", "note"]] * 6
+        assert [row["text"] for row in rows] == [row["body"] for row in given]
+        assert [int(row["id"]) for row in rows] == list(range(6)) and rows[3]["note"] == 'quoted "x"'
+        assert all(row["label"] in ("food", "money", "sport") for row in rows)
+        if kind != "csv" and target != "csv":
+            assert [row["id"] for row in rows] == list(range(6)) and rows[1]["note"] is None
+
+    def test_columns_that_do_not_fit_into_parquet_are_refused(self, model: Path, tmp_path: Path, cli: Ran) -> None:
+        write_jsonl(tmp_path / "in.jsonl", [{"text": "bread", "id": 1}, {"text": "goal", "id": {"x": "y"}}])
+        done = cli("predict", model, tmp_path / "in.jsonl", "--out", tmp_path / "out.parquet")
+        assert done.code == 2 and done.lines == 1 and "several types" in done.err
+        assert not (tmp_path / "out.parquet").exists()
+        assert cli("predict", model, tmp_path / "in.jsonl", "--out", tmp_path / "out.jsonl").code == 0
 
     def test_nothing_is_overwritten_without_force(self, model: Path, tmp_path: Path, cli: Ran) -> None:
         out = tmp_path / "out.csv"

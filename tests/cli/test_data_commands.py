@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import subprocess
@@ -9,12 +10,15 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyarrow import parquet
 
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
-from halflabel.cli.predict import chunks, texts_of
+from halflabel.cli.predict import chunks, rows_of
+from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
 
@@ -188,7 +192,7 @@ class TestPredictStreams:
         write_csv(tmp_path / "in.csv", texts)
         arguments = ("predict", model, tmp_path / "in.csv", "--out", tmp_path / "out", "--shard", 8, "--format", "csv")
         asked: list[int] = []
-        honest = predict.rows
+        honest = predict.predicted_rows
 
         def failing(fitted: Any, chunk: list[str], rule: Any, *, everything: bool) -> list[dict[str, Any]]:
             asked.append(len(chunk))
@@ -196,11 +200,11 @@ class TestPredictStreams:
                 raise KeyboardInterrupt
             return honest(fitted, chunk, rule, everything=everything)
 
-        monkeypatch.setattr(predict, "rows", failing)
+        monkeypatch.setattr(predict, "predicted_rows", failing)
         assert cli(*arguments).code != 0
         done = sorted(path.name for path in (tmp_path / "out").glob("part-*"))
         assert done == ["part-00000.csv", "part-00001.csv"]
-        monkeypatch.setattr(predict, "rows", honest)
+        monkeypatch.setattr(predict, "predicted_rows", honest)
         assert cli(*arguments).code == 2
         assert "14 predictions" in cli(*arguments, "--resume").out
         assert list(read(str(tmp_path / "out" / "part-*.csv")).texts) == texts
@@ -243,7 +247,7 @@ def test_lines_are_passed_on_when_no_more_arrive_for_a_while(monkeypatch: pytest
     with open(ours) as stdin:
         monkeypatch.setattr(sys, "stdin", stdin)
         os.write(theirs, b"\xef\xbb\xbfone\r\ntw")
-        received = chunks(texts_of(File("-"), None))
+        received = ([row["text"] for row in chunk] for chunk in chunks(rows_of(File("-"), None)))
         assert next(received) == ["one"]
         for written, expected in ((b"o\n\nthree\nf", ["two", "", "three"]), (b"\n" * 5, ["f", "", "", ""])):
             os.write(theirs, written)
@@ -309,3 +313,71 @@ def person(tool: str, suggested: Path, corrected: Path, truth: dict[str, str]) -
         else:
             row |= {"accept": [label] if label else [], "answer": "accept" if label else "ignore"}
     write_jsonl(corrected, rows)
+
+
+ENCODED = {"cp1252": "Soupe à l’oignon, 5 €", "utf-16": "Хлеб и масло", "shift_jis": "試合のゴール",
+           "utf-16-le": "größer"}
+
+
+@pytest.mark.parametrize("encoding", ENCODED)
+@pytest.mark.parametrize("suffix", ["txt", "csv", "jsonl", "txt.gz"])
+def test_files_in_other_encodings(encoding: str, suffix: str, model: Path, tmp_path: Path, cli: Ran) -> None:
+    texts = [f"{ENCODED[encoding]} {i}" for i in range(40)]
+    lines = {"csv": ["text", *(f'"{text}"' for text in texts)],
+             "jsonl": [json.dumps({"text": text}, ensure_ascii=False) for text in texts]}.get(suffix, texts)
+    data = "".join(f"{line}\n" for line in lines).encode(encoding)
+    (tmp_path / f"in.{suffix}").write_bytes(gzip.compress(data) if suffix.endswith("gz") else data)
+    for source, stdin in ((tmp_path / f"in.{suffix}", b""), ("-", data)):
+        done = cli("predict", model, source, "--encoding", encoding, stdin=stdin)
+        assert done.code == 0 and [json.loads(line)["text"] for line in done.out.splitlines()] == texts
+
+
+def test_encodings_are_checked_and_belong_to_one_command(model: Path, tmp_path: Path, cli: Ran) -> None:
+    (tmp_path / "in.txt").write_bytes("Soupe à l’oignon\n".encode("cp1252"))
+    for name in ("magic", "rot13", "zlib"):
+        done = cli("predict", model, tmp_path / "in.txt", "--encoding", name)
+        assert done.code == 2 and f"'{name}' is not known" in done.err and done.lines == 1
+    done = cli("predict", model, tmp_path / "in.txt", "--encoding", "shift_jis")
+    assert done.code == 2 and "not shift_jis" in done.err and done.lines == 1
+    assert cli("predict", model, tmp_path / "in.txt", "--encoding", "cp1252").code == 0
+    done = cli("predict", model, tmp_path / "in.txt")
+    assert done.code == 2 and "or name its encoding with --encoding" in done.err
+
+
+def test_an_encoding_does_not_concern_parquet_and_is_part_of_a_pool(tmp_path: Path) -> None:
+    parquet.write_table(pa.table({"text": ["größer", "kleiner"]}), tmp_path / "a.parquet")
+    assert list(read(File(str(tmp_path / "a.parquet"), "cp1252")).texts) == ["größer", "kleiner"]
+    (tmp_path / "pool.txt").write_bytes("größer\n".encode())
+    pools = [list(open_pool([File(str(tmp_path / "pool.txt"), encoding)])[0].texts) for encoding in ("utf-8", "cp1252")]
+    assert pools == [["größer"], ["grÃ¶ÃŸer"]]
+
+
+@pytest.mark.parametrize("kind", ["csv", "jsonl", "parquet"])
+def test_columns_are_joined(kind: str, model: Path, tmp_path: Path, cli: Ran) -> None:
+    file, names = tmp_path / f"in.{kind}", ("--text-column", "Title, body")
+    given = [{"id": str(i), "title": f"goal {i}" if i else "", "body": "bread soup", "label": ("food", "sport")[i % 2]}
+             for i in range(4)]
+    joined = ["bread soup", *(f"goal {i}\nbread soup" for i in range(1, 4))]
+    pa_table = pa.Table.from_pylist(given)
+    {"csv": lambda: file.write_text("id,title,body,label\n" + "".join(",".join(row.values()) + "\n" for row in given)),
+     "jsonl": lambda: write_jsonl(file, given), "parquet": lambda: parquet.write_table(pa_table, file)}[kind]()
+    assert list(read(str(file), text="title,body").texts) == joined
+    assert list(open_pool([file], text="title,body")[0].texts) == joined
+    rows = [json.loads(line) for line in cli("predict", model, file, *names).out.splitlines()]
+    assert [row["text"] for row in rows] == joined and [row["id"] for row in rows] == list("0123")
+    assert "title" not in rows[0]
+    assert cli("check", file, *names).code == 0
+    done = cli("predict", model, file, "--text-column", "title,content")
+    assert done.code == 2 and "has no column 'content'" in done.err
+
+
+def test_quiet_prints_results_and_errors_only(tiny_encoder: str, tmp_path: Path, cli: Ran) -> None:
+    write_csv(tmp_path / "a.csv", [*tiny_texts(4)[0], ""], [*tiny_texts(4)[1], "food"])
+    arguments = ("train", tmp_path / "a.csv", "--encoder", tiny_encoder, "--method", "ce", *FAST)
+    assert "notice:" in cli(*arguments, "--out", tmp_path / "loud").err
+    quiet = cli(*arguments, "--out", tmp_path / "quiet", "--quiet")
+    assert quiet.code == 0 and quiet.err == ""
+    predicted = cli("predict", tmp_path / "quiet", "-q", stdin="\n\nbread\n")
+    assert predicted.err == "" and len(predicted.out.splitlines()) == 3
+    assert "were empty" in cli("predict", tmp_path / "quiet", stdin="\n\nbread\n").err  # for one command only
+    assert cli("predict", tmp_path / "quiet", tmp_path / "missing.csv", "-q").err.startswith("error: ")

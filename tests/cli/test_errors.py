@@ -45,7 +45,7 @@ BAD = {
     "missing file": (["nowhere.csv"], "nowhere.csv"),
     "empty file": (["empty.csv"], "empty.csv is empty"),
     "only a header": (["header.csv"], "no rows"),
-    "one class": (["one.csv"], "one.csv: there is only one label, 'food'"),
+    "one class": (["one.csv"], "one.csv: there is only one class, 'food'"),
     "no labels": (["none.csv"], "none.csv: there is no label"),
     "label -1 as text": (["minus.jsonl"], "minus.jsonl, line 2"),
     "lists of labels": (["lists.jsonl", "--method", "lift"], "lists.jsonl: the labels are sets of labels"),

@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
-from halflabel.cli.predict import chunks, texts_in
+from halflabel.cli.predict import chunks, rows_in
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import as_files
 from halflabel.data.readers.read import read
@@ -247,18 +247,18 @@ def test_long_lines_of_every_stream(tmp_path: Path, name: str, monkeypatch: pyte
         if name == "pipe":
             name = str(stack.enter_context(fifo(content, tmp_path / name)))
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BufferedReader(io.BytesIO(content))))  # type: ignore[arg-type]
-        assert [text for text in texts_in(as_files([name]), None) if text is not None] == lines
+        assert [row["text"] for row in rows_in(as_files([name]), None) if row is not None] == lines
 
 
 def test_lines_of_a_named_pipe_arrive_while_more_are_to_come(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     with open(os.open(tmp_path / "pipe", os.O_RDWR), "wb", buffering=0) as pipe:  # does not wait for a reader
         pipe.write(b"bread\n")
-        received = chunks(texts_in(as_files([tmp_path / "pipe"]), None))
-        assert next(received) == ["bread"]
+        received = chunks(rows_in(as_files([tmp_path / "pipe"]), None))
+        assert next(received) == [{"text": "bread"}]
         for text in ("goal", "loan"):
             pipe.write(f"{text}\n".encode())
-            assert next(received) == [text]
+            assert next(received) == [{"text": text}]
     assert list(received) == []
 
 
@@ -303,7 +303,7 @@ def test_pipes_that_are_written_one_after_the_other(tmp_path: Path) -> None:
             place.write_bytes(content)
 
     threading.Thread(target=write, daemon=True).start()
-    assert sum(text is not None for text in texts_in(as_files(places), None)) == 100_000
+    assert sum(row is not None for row in rows_in(as_files(places), None)) == 100_000
 
 
 def test_a_socket(tmp_path: Path) -> None:
@@ -325,7 +325,7 @@ def test_a_stream_that_does_not_fit_on_the_disk(tmp_path: Path, monkeypatch: pyt
 
 
 def count_texts(*sources: object) -> int:
-    return sum(map(len, chunks(texts_in(as_files(sources), None))))
+    return sum(map(len, chunks(rows_in(as_files(sources), None))))
 
 
 ENDS = st.sampled_from(["\n", "\r\n", "\r", "\n\n", ""])

@@ -170,7 +170,7 @@ class TestContract:
 
 @pytest.mark.parametrize("method", ["ce", "bce"])  # what comes before the method is the same for all
 @pytest.mark.parametrize(("texts", "labels", "message"), [
-    (["a b", "c d"], ["x", "x"], "only one label|for sets of labels"),
+    (["a b", "c d"], ["x", "x"], "only one class|for sets of labels"),
     (["a b", "c d"], ["x"], "2 texts and 1 label"), (["a b", 3], ["x", "y"], "text 2 "),
     (["a b", "c d"], [None, None], "no label|for sets of labels"),
 ])

@@ -81,7 +81,7 @@ def test_names_are_sorted(labels: list, names: tuple) -> None:
 @pytest.mark.parametrize(
     ("labels", "words"),
     [
-        (["spam", "spam", None], "only one label, 'spam'; label texts of at least two"),
+        (["spam", "spam", None], "only one class, 'spam'; label texts of at least two"),
         ([None], "no label at all"),
         ([()], "no label at all"),
         ([1, "a"], "'a' is text where another is a whole number"),

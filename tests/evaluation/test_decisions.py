@@ -10,7 +10,7 @@ from sklearn.metrics import f1_score
 
 from halflabel.errors import SettingError
 from halflabel.evaluation import decisions
-from halflabel.evaluation.decisions import RULES, Calibration, Decision, DecisionRule, best_threshold, evidence
+from halflabel.evaluation.decisions import RULES, Calibration, Decision, DecisionRule, best_threshold, cut, evidence
 
 RNG = np.random.default_rng(0)
 PRIOR = np.array([0.5, 0.1, 0.02, 0.0])
@@ -53,6 +53,18 @@ def test_fixed_is_one_half_and_top_k_the_average_number_of_labels() -> None:
     assert decision.rule("top-k").k == 1 and (decision(COSINES, "top-k").sum(axis=1) == 1).all()
     often = np.array([0.9, 0.8, 0.5, 0.0])
     assert Decision.fit(COSINES, often, source="", logits=True, slope=1.0, chosen="fixed").rule("top-k").k == 2
+
+
+def test_thresholds_lie_between_values_also_for_ties() -> None:
+    p = np.array([0.8, 0.2, 0.6, 0.6, 0.4])
+    assert [cut(p, count) for count in range(6)] == pytest.approx([0.9, 0.7, 0.5, 0.5, 0.3, 0.1])
+    assert cut(np.full(3, 0.4), 2) == pytest.approx(0.2) and cut(np.full(3, 0.4), 0) == pytest.approx(0.6)
+    decision, p = angular(), angular().probabilities(COSINES)
+    for name in ("dev-global", "dev-per-label"):
+        decision = decision.tuned(name, COSINES, COSINES > 0.3, "")
+    for name in ("prior-quantile", "dev-global", "dev-per-label"):
+        nearest = np.abs(p - decision.rule(name).thresholds)[:, :3].min(axis=0)
+        assert (nearest > 1e-9).all(), name
 
 
 def test_best_threshold_has_the_best_f1() -> None:

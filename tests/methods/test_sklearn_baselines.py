@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression
 from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
 
+from cli_runner import Ran, runner, write_csv
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import load_encoder
 from halflabel.errors import HalflabelError, SettingError
+from halflabel.methods import find
 
 TEXTS, LABELS = tiny_texts(6)
 POOL, _ = tiny_texts(20, seed=1)
@@ -23,6 +27,11 @@ Y = np.array([sorted(set(LABELS)).index(label) for label in LABELS])
 def one_type(monkeypatch: pytest.MonkeyPatch) -> None:
     """A few texts are encoded as many are, so that vectors can be compared to the last digits."""
     monkeypatch.setattr("halflabel.encoders.inference.SMALL", 1)
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Ran:
+    return runner(capsys, monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -121,3 +130,20 @@ def test_a_dense_kernel_of_too_many_texts_is_refused(tiny_encoder: str, monkeypa
 def test_settings_of_steps_are_refused(method: str) -> None:
     with pytest.raises(HalflabelError, match="'epochs'"):
         TextClassifier(method, settings={"epochs": 3}).fit(["a b", "c d"], ["x", "y"])
+
+
+@pytest.mark.parametrize("method", ["lift", "logreg", "self-training", "label-spreading"])
+@pytest.mark.parametrize("per_class", [1, 2])
+def test_one_or_two_texts_per_class_give_no_warning(method: str, per_class: int, tiny_encoder: str, tmp_path: Path,
+                                                    run: Ran) -> None:
+    texts, labels = tiny_texts(8 * per_class)[0], [f"class {i}" for i in range(24)] * per_class
+    write_csv(tmp_path / "labelled.csv", texts, labels)
+    write_csv(tmp_path / "pool.csv", POOL)
+    steps = () if find(method).no_steps else ("--set", "epochs=1", "--set", "epoch_steps=2", "--set", "warmup=2")
+    for pool in ((), ("--unlabelled", tmp_path / "pool.csv")):
+        done = run("train", tmp_path / "labelled.csv", "--method", method, "--plan", "frozen", "--encoder",
+                   tiny_encoder, *pool, *steps, "--out", tmp_path / f"run{len(pool)}")
+        assert done.code == 0 and "unique classes" not in done.err
+    done = run("evaluate", tmp_path / "run2", tmp_path / "labelled.csv")
+    assert done.code == 0 and "unique classes" not in done.err
+    assert 0 <= TextClassifier.load(tmp_path / "run2").score(texts, labels) <= 1

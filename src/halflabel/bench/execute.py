@@ -55,17 +55,19 @@ def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: fl
     began, cpu = time.perf_counter(), time.process_time()
     clf, epochs = fit(run, data, texts, classes, folder, report)
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
+    model = clf.model_
+    assert isinstance(model, TrainedModel), "not an export"
     result = {
         "format": FORMAT, "run": run.to_json(), "task": parts.test.task, "labels": len(classes),
-        **evaluate(clf.model_, classes, texts.test),
+        **evaluate(model, classes, texts.test),
         "pseudo": _last(epochs, "pseudo_accuracy", "pseudo_f1"), "dev": _last(epochs, "dev"),
         "texts": {"labelled": len(sample.labelled), "unlabelled": len(sample.pool), "dev": len(dev or ()),
                   "test": len(texts.test)},
         "split": {"train": fingerprint(sample.labelled, sample.pool),
                   "test": fingerprint(texts.test, (dev or texts.test.take([])).without_labels())},
         "notices": clf.notices_, "ended": clf.termination_condition_, "pool_abandoned": _pool_abandoned(epochs),
-        "label_angles": label_angles(clf.model_), "plan": clf.model_.facts["plan"],
-        "encoder": clf.model_.facts["encoder"], "seconds": round(spent + seconds, 2),
+        "label_angles": label_angles(model), "plan": model.facts["plan"],
+        "encoder": model.facts["encoder"], "seconds": round(spent + seconds, 2),
         "cpu_seconds": round(cpu_seconds, 2), "interrupted": spent > 0, **peak_memory(),
         "peak_is_of_this_run": was_reset, "machine": machine(), "code": code_version(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds")}

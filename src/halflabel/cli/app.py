@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextvars import copy_context
 from typing import Annotated
 
 import typer
@@ -58,7 +59,8 @@ def halflabel(
 def main() -> None:
     """Runs the command; an error that the user can fix is printed as one sentence, with exit code 2."""
     try:
-        app(args=sys.argv[1:] or ["--help"], prog_name="halflabel")
+        # what options set (--quiet, --encoding) ends with the command
+        copy_context().run(app, args=sys.argv[1:] or ["--help"], prog_name="halflabel")
     except SystemExit as end:
         if not isinstance(end.__context__, BrokenPipeError):
             raise

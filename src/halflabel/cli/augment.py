@@ -31,8 +31,10 @@ def augment(
     back: options.Back = None,
     seed: options.Seed = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     force: options.ForceFile = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Write augmented versions of texts (strong views).

@@ -30,8 +30,10 @@ def check(
     tokens: Annotated[bool, options.option(
         help="Load the encoder, to count tokens and to estimate training time and memory.")] = True,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Validate data before training.
@@ -97,17 +99,16 @@ def check_columns(files: InputFiles) -> list[Diagnostic]:
     """Diagnostics about the columns of the labelled files."""
     from halflabel.data import diagnostics as checks
     from halflabel.data.readers.formats import read_table
-    from halflabel.data.readers.read import find_column, read_options
+    from halflabel.data.readers.read import find_column, find_text, read_options
 
     diagnostics: list[Diagnostic] = []
     for file in files.labelled:
         if Path(file.path).is_dir():
             continue
         table = read_table(file, read_options(files.text_column, files.label_column))
-        text = find_column(table, file.name, files.text_column, "text")
-        assert text is not None, "the file has been read before"
+        texts = find_text(table, file.name, files.text_column)
         label = find_column(table, file.name, files.label_column, "label")
-        diagnostics += checks.check_columns(table, file.name, text, label)
+        diagnostics += checks.check_columns(table, file.name, texts, label)
     return diagnostics
 
 

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -20,6 +21,13 @@ BAR_SECONDS = 0.1  # between two updates of a progress bar
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
+_quiet: ContextVar[bool] = ContextVar("quiet", default=False)  # only results and errors are printed
+
+
+def set_quiet(quiet: bool) -> bool:
+    """Switches notices, hints and progress off or on."""
+    _quiet.set(quiet)
+    return quiet
 
 
 def say(text: str = "") -> None:
@@ -39,7 +47,7 @@ def log(entry: dict[str, Any]) -> None:
 
 def note(*notices: str) -> None:
     """Prints notices, each as one line."""
-    for notice in notices:
+    for notice in () if _quiet.get() else notices:
         _line("notice:", "yellow", notice)
 
 
@@ -50,7 +58,8 @@ def fail(message: str) -> None:
 
 def hint(text: str) -> None:
     """Prints a plain line on standard error, beside the result."""
-    _err.print(text, markup=False, soft_wrap=True)
+    if not _quiet.get():
+        _err.print(text, markup=False, soft_wrap=True)
 
 
 def _line(prefix: str, style: str, text: str) -> None:
@@ -92,8 +101,8 @@ class Meter(Protocol):
 @contextmanager
 def meter() -> Iterator[Meter]:
     """Progress bars on a terminal, a line every LINE_SECONDS elsewhere."""
-    if not _err.is_terminal:
-        yield Lines()
+    if _quiet.get() or not _err.is_terminal:
+        yield Silent() if _quiet.get() else Lines()
         return
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -101,6 +110,13 @@ def meter() -> Iterator[Meter]:
                TextColumn("{task.fields[details]}"), TimeRemainingColumn())
     with Progress(*columns, console=_err, transient=True, refresh_per_second=4) as progress:
         yield Bar(progress)
+
+
+class Silent:
+    """Shows nothing."""
+
+    def show(self, task: str, done: int, total: int, details: str = "", *, now: bool = False) -> None:
+        """Nothing."""
 
 
 class Bar:

@@ -25,9 +25,11 @@ def evaluate(
     *,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     decision: options.Decision = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Evaluate a model on a labelled test set.

@@ -21,7 +21,9 @@ def export(
         metavar="FILE", show_default="the sample corpus",
         help="Texts on which the export is compared with the model.")] = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Export a model to ONNX, to predict without torch.

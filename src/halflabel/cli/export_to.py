@@ -7,7 +7,7 @@ from typing import Annotated
 
 from halflabel.cli import console, options
 from halflabel.cli.outputs import check_apart, check_file, model_files
-from halflabel.cli.predict import chunks, decision_rule, rows, texts_in
+from halflabel.cli.predict import chunks, decision_rule, predicted_rows, rows_in
 from halflabel.errors import SettingError
 
 TOOLS = ("label-studio", "doccano", "prodigy", "csv")
@@ -21,7 +21,9 @@ def export_to(
     out: Annotated[Path, options.plain(metavar="FILE", help="Output file, in the import format of the tool.")],
     decision: options.Decision = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     force: options.ForceFile = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Write predicted labels for correction in an annotation tool.
@@ -42,12 +44,12 @@ def export_to(
     from halflabel.cli.models import open_model
     from halflabel.data.writers import annotation_writer
 
-    texts = texts_in(sources, text_column)
+    inputs = rows_in(sources, text_column)
     opened = open_model(model)
     rule = decision_rule(opened, decision)
     count = 0
     with annotation_writer(out, tool, opened.classes.names) as write:
-        for chunk in chunks(texts):
-            write(rows(opened, chunk, rule, everything=False))
+        for chunk in chunks(inputs):
+            write(predicted_rows(opened, chunk, rule, everything=False))
             count += len(chunk)
     console.say(f"{count:,} text{'s' * (count != 1)} with predicted labels written to {out}")

@@ -6,13 +6,14 @@ environment variables and config keys from them.
 
 from __future__ import annotations
 
+import codecs
 from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from halflabel.cli import config
+from halflabel.cli import config, console
 from halflabel.errors import SettingError
 from halflabel.types import MAX_SEED
 
@@ -38,8 +39,27 @@ RunFolder = Annotated[Path, plain(metavar="DIR", help="Folder for checkpoints, m
 Pool = Annotated[list[Path] | None, plain(
     "--unlabelled", "--unlabeled", metavar="POOL", help="File or glob of unlabelled texts; may be repeated.")]
 Dev = Annotated[Path | None, plain(metavar="FILE", help="Labelled dev set, for model selection.")]
-TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the texts.", show_default="found by name")]
+TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the texts; title,body joins two.",
+                                              show_default="found by name")]
 LabelColumn = Annotated[str | None, option(metavar="NAME", help="Column of the labels.", show_default="found by name")]
+
+
+def _set_encoding(name: str | None) -> str | None:
+    """Makes files of the command be read in that encoding."""
+    from halflabel.data.readers.files import UTF8, text_encoding
+
+    try:
+        codecs.getincrementaldecoder(name or UTF8)
+        "".encode(name or UTF8)  # a codec may be no encoding of text
+    except LookupError:
+        raise SettingError(f"the encoding '{name}' is not known; give one of Python's, such as cp1252, latin-1 or "
+                           "utf-16") from None
+    text_encoding.set(name or UTF8)
+    return name
+
+
+Encoding = Annotated[str | None, option(metavar="NAME", callback=_set_encoding, show_default="utf-8",
+                                        help="Encoding of the text files, such as cp1252, latin-1 or utf-16.")]
 
 # training
 Method = Annotated[str | None, option(metavar="NAME", help="Training method; `halflabel methods` lists them.",
@@ -81,6 +101,8 @@ Resume = Annotated[bool, option("--resume", help="Resume the run in --out.")]
 ForceRun = Annotated[bool, option(
     "--force", help="Replace an earlier run in --out; files that halflabel did not write are kept.")]
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
+Quiet = Annotated[bool, option("--quiet", "-q", callback=console.set_quiet,
+                               help="Print only results and errors, without notices and progress.")]
 Json = Annotated[bool, option("--json", help="Print the result as JSON and nothing else on standard output.")]
 Markdown = Annotated[bool, option("--markdown", help="Print the list as the documentation page docs/methods.md.")]
 CheckpointSeconds = Annotated[float | None, option(hidden=True, min=0.0)]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from halflabel.data.readers.files import File
-    from halflabel.data.readers.formats import Write
+    from halflabel.data.readers.formats import Row, Write
     from halflabel.evaluation.decisions import DecisionRule
     from halflabel.persistence.interface import Model
 
@@ -45,12 +45,15 @@ def predict(
     decision: options.Decision = None,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     force: options.ForceFile = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Predict labels for new texts, as a stream.
 
-    Predictions are written while texts are read, so that input and output may be of any size.
+    Predictions are written while texts are read, so that input and output may be of any size. Other columns of the
+    input are kept, unless predictions have a column of the same name.
 
     \b
     halflabel predict model new.csv --out labels.csv
@@ -65,16 +68,17 @@ def predict(
         check_apart(out, [*(source.path for source in sources), *model_files(model)], None if shard is None else SHARDS)
     kind = check_format(sources, out, format, shard, resume=resume, force=force)
     with nullcontext() if out is None or shard is None else locked(out, SHARDS):
-        texts: Iterable[str | None] = texts_in(sources, text_column)
+        inputs: Iterable[Row | None] = rows_in(sources, text_column)
         opened = open_model(model, backend)
         rule = decision_rule(opened, decision)
         target = output(out, kind)
         if out is not None and shard is not None:
             description = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources],
-                           "all": all, "text": text_column, "decision": decision}
+                           "all": all, "text": text_column, "decision": decision,
+                           **({"encoding": encoding} if encoding else {})}
             shards = Shards(out, kind, shard, description, resume=resume)
-            texts, target = itertools.islice(without_pauses(texts), shards.finished, None), shards.open()
-        count = write_predictions(texts, opened, rule, target, everything=all)
+            inputs, target = itertools.islice(without_pauses(inputs), shards.finished, None), shards.open()
+        count = write_predictions(inputs, opened, rule, target, everything=all)
     if out is not None:
         console.say(f"{count:,} prediction{'s' * (count != 1)} written to {out}")
 
@@ -84,16 +88,16 @@ def decision_rule(model: Model, decision: str | None) -> DecisionRule | None:
     return model.rules.rule(decision) if decision is not None or model.task == "multi-label" else None
 
 
-def write_predictions(texts: Iterable[str | None], model: Model, rule: DecisionRule | None,
+def write_predictions(inputs: Iterable[Row | None], model: Model, rule: DecisionRule | None,
                       target: AbstractContextManager[Write], *, everything: bool) -> int:
     """Predicts and writes, a chunk at a time; returns the number of texts."""
     count = empty = without = 0
     with target as write:
-        for chunk in chunks(texts):
-            predictions = rows(model, chunk, rule, everything=everything)
+        for chunk in chunks(inputs):
+            predictions = predicted_rows(model, chunk, rule, everything=everything)
             write(predictions)
             count += len(chunk)
-            empty += sum(not text.strip() for text in chunk)
+            empty += sum(not row["text"].strip() for row in chunk)
             without += sum(row.get("labels") == [] for row in predictions)
     if empty:
         console.note(f"{empty} of {count} texts were empty; their labels are meaningless")
@@ -136,61 +140,65 @@ def weights_of(model: Path) -> str:
         return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def texts_in(files: Sequence[File], text_column: str | None) -> Iterator[str | None]:
-    """The texts of files as they are read, None for a pause in a stream; all files are checked before the first text.
+def rows_in(files: Sequence[File], text_column: str | None) -> Iterator[Row | None]:
+    """The rows of files as they are read, None for a pause in a stream; all files are checked before the first row.
+
+    A row has the text as `text`, and the other columns of its file.
 
     Of several streams only the first is opened at once: the process that writes the second may be waiting until it can
     write to the first.
     """
     first = next((file for file in files if file.is_stream), None)
     return itertools.chain.from_iterable([
-        (text for stream in [file] for text in texts_of(stream, text_column)) if file.is_stream and file is not first
-        else texts_of(file, text_column) for file in files])
+        (row for stream in [file] for row in rows_of(stream, text_column)) if file.is_stream and file is not first
+        else rows_of(file, text_column) for file in files])
 
 
-def texts_of(file: File, text_column: str | None) -> Iterable[str | None]:
-    """The texts of a file; plain lines of a stream are predicted as they arrive."""
+def rows_of(file: File, text_column: str | None) -> Iterable[Row | None]:
+    """The rows of a file; plain lines of a stream are predicted as they arrive."""
     from halflabel.data.pool import open_source
     from halflabel.data.readers.formats import detect_format, is_plain_text
     from halflabel.data.readers.lines import follow_lines
-    from halflabel.data.readers.read import read_options
+    from halflabel.data.readers.read import quoted_names, read_options
 
     typed = file.is_stdin and sys.stdin is not None and sys.stdin.isatty()
     if typed:
         console.hint("type texts, one per line; end with Ctrl-D")
     if file.is_stream and text_column is None and (typed or is_plain_text(file, read_options())):
-        return follow_lines(file, PATIENCE)
+        return (text if text is None else {"text": text} for text in follow_lines(file, PATIENCE))
     source = open_source(file, text_column)
     if file.is_stream and text_column is None and not file.suffix and detect_format(file, read_options()).name == "csv":
-        console.hint(f"{file.name} is read as csv: its first line is a header with a column {source.text!r}")
-    return (text or "" for columns in source.batches() for text in columns[0].to_pylist())
+        console.hint(f"{file.name} is read as csv: its first line is a header with a column "
+                     f"{quoted_names(source.texts)}")
+    return itertools.chain.from_iterable(source.rows())
 
 
-def without_pauses(texts: Iterable[str | None]) -> Iterator[str]:
-    return (text for text in texts if text is not None)
+def without_pauses(rows: Iterable[Row | None]) -> Iterator[Row]:
+    return (row for row in rows if row is not None)
 
 
-def chunks(texts: Iterable[str | None]) -> Iterator[list[str]]:
-    """The texts in chunks of CHUNK, or fewer before a pause."""
-    chunk: list[str] = []
-    for text in itertools.chain(texts, [None]):
-        if text is not None:
-            chunk.append(text)
-        if len(chunk) == CHUNK or (text is None and chunk):
+def chunks(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
+    """The rows in chunks of CHUNK, or fewer before a pause."""
+    chunk: list[Row] = []
+    for row in itertools.chain(rows, [None]):
+        if row is not None:
+            chunk.append(row)
+        if len(chunk) == CHUNK or (row is None and chunk):
             yield chunk
             chunk = []
 
 
-def rows(model: Model, texts: list[str], rule: DecisionRule | None, *, everything: bool) -> list[dict[str, Any]]:
-    """Text, label and score of each text; with `everything` also the probabilities of all labels.
+def predicted_rows(model: Model, rows: list[Row], rule: DecisionRule | None, *, everything: bool) -> list[Row]:
+    """Text, label and score of each row, then its other columns; with `everything` the probabilities of all labels.
 
-    Rows of a cascade say who answered.
+    A column of the input that has the name of one of these is left out. Rows of a cascade say who answered.
     """
     from halflabel.students.cascade import Cascade
 
+    texts = [row["text"] for row in rows]
     p, by_student = model.answers(texts) if isinstance(model, Cascade) else (model.probabilities(texts), None)
     names = model.classes.names
-    predictions: list[dict[str, Any]]
+    predictions: list[Row]
     if rule is None:
         predictions = [{"text": text, "label": names[best], "score": round(float(p_text[best]), 6)}
                        for text, p_text, best in zip(texts, p, p.argmax(axis=1).tolist(), strict=True)]
@@ -203,10 +211,11 @@ def rows(model: Model, texts: list[str], rule: DecisionRule | None, *, everythin
     if by_student is not None:
         for row, answered in zip(predictions, by_student.tolist(), strict=True):
             row["answered_by"] = "student" if answered else "teacher"
-    return predictions
+    return [prediction | {name: value for name, value in row.items() if name not in prediction}
+            for prediction, row in zip(predictions, rows, strict=True)]
 
 
-def multilabel_row(text: str, p: Any, chosen: Any, names: Sequence[object]) -> dict[str, Any]:
+def multilabel_row(text: str, p: Any, chosen: Any, names: Sequence[object]) -> Row:
     """A text with its labels and their scores, the most probable first, from p (K,) and the chosen labels (K,)."""
     columns = sorted(chosen.nonzero()[0].tolist(), key=lambda k: -p[k])
     return {"text": text, "labels": [names[k] for k in columns], "scores": [round(float(p[k]), 6) for k in columns]}

@@ -29,8 +29,10 @@ def split(
     seed: options.Seed = None,
     format: Annotated[str, options.option(metavar="|".join(FORMATS), help="Output format.")] = "jsonl",
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Split texts into labelled, unlabelled, dev and test sets.

@@ -52,6 +52,7 @@ def train(
     seed: options.Seed = None,
     set: options.Set = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     views: options.Views = None,
     back_translate: options.BackTranslate = False,
@@ -62,6 +63,7 @@ def train(
     force: options.ForceRun = False,
     json: options.Json = False,
     checkpoint_seconds: options.CheckpointSeconds = None,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Train a classifier on few labelled and many unlabelled texts.

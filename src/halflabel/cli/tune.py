@@ -20,8 +20,10 @@ def tune(
     decision: Annotated[str, options.option(
         metavar="RULE", help="dev-global, dev-per-label, prior-quantile, top-k or fixed.")] = "dev-global",
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:
     """Refit the decision rule of a multi-label model on a dev set.

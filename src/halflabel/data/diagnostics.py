@@ -15,6 +15,7 @@ from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import names_in
 from halflabel.data.readers.formats import SourceTable
+from halflabel.data.readers.read import quoted_names
 from halflabel.notices import Dropped, Notice
 
 Level = Literal["error", "warning", "note"]
@@ -102,7 +103,7 @@ def check_encoding(texts: Sequence[str], source: str) -> list[Diagnostic]:
             for (sign, action, _), count in zip(signs, counts, strict=True) if count]
 
 
-def check_columns(table: SourceTable, source: str, text: str, label: str | None) -> list[Diagnostic]:
+def check_columns(table: SourceTable, source: str, texts: Sequence[str], label: str | None) -> list[Diagnostic]:
     """Columns without a name, and columns that look more like texts or less like labels than the chosen ones."""
     diagnostics = []
 
@@ -111,12 +112,12 @@ def check_columns(table: SourceTable, source: str, text: str, label: str | None)
         return float(np.mean([len(cell.split()) for cell in cells])) if cells else 0.0
 
     for name in table.names:
-        if name in (text, label):
+        if name in (*texts, label):
             continue
         if name.strip() == "" or name.startswith("Unnamed:"):
             diagnostics.append(Diagnostic("note", f"{source} has a column without a name", "it is ignored"))
-        elif mean_words(name) > 3 * max(1.0, mean_words(text)):
-            what = f"the column {name!r} of {source} has far longer texts than {text!r}"
+        elif mean_words(name) > 3 * max(1.0, *map(mean_words, texts)):
+            what = f"the column {name!r} of {source} has far longer texts than {quoted_names(texts)}"
             diagnostics.append(Diagnostic("warning", what, f"if those are the texts, give --text-column {name}"))
     if label is not None and table.rows > 1 and mean_words(label) > 8:
         what = f"the cells of the label column {label!r} of {source} are whole sentences"

@@ -70,7 +70,8 @@ def _label_name(value: Any) -> Label:
     if isinstance(value, float):
         if value.is_integer():
             return int(value)
-        raise DataError(f"the label {value!r} is a fraction; write labels as names or whole numbers")
+        raise DataError(f"the label {value!r} is a fraction, and labels are classes, not continuous values; write "
+                        "names or whole numbers")
     raise DataError(f"the label is a {type(value).__name__} ({str(value)[:40]}); write it as text, a whole number or a "
                     "list of these")
 
@@ -116,7 +117,7 @@ class Classes:
         if not names:
             raise DataError("there is no label at all; label some texts of at least two classes")
         if len(names) == 1:
-            raise DataError(f"there is only one label, {names.pop()!r}; label texts of at least two classes")
+            raise DataError(f"there is only one class, {names.pop()!r}; label texts of at least two classes")
         return cls(tuple(sorted(names)))
 
     def __len__(self) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,9 +21,18 @@ import numpy as np
 from halflabel.atomic import cache_folder, write_folder
 from halflabel.data.columns import TextColumn, arrow_strings, write_arrow
 from halflabel.data.corpus import Corpus
+from halflabel.data.readers.cells import text_cells
 from halflabel.data.readers.files import File, as_files
-from halflabel.data.readers.formats import SourceTable, detect_format
-from halflabel.data.readers.read import find_column, no_text_column, read, read_options, view_columns
+from halflabel.data.readers.formats import Row, SourceTable, detect_format
+from halflabel.data.readers.read import (
+    find_column,
+    find_text,
+    join_texts,
+    no_text_column,
+    read,
+    read_options,
+    view_columns,
+)
 from halflabel.data.sequences import Repeated, Zipped, columns_of, prefetch
 from halflabel.errors import DataError
 from halflabel.notices import Notice, dropped
@@ -45,7 +54,7 @@ class PoolSource:
     name: str
     views: list[str]
     file: File | None = None
-    text: str = "text"
+    texts: tuple[str, ...] = ("text",)  # columns, whose texts are joined
     corpus: Corpus | None = None
     has_labels: bool = False  # which are ignored
 
@@ -64,10 +73,31 @@ class PoolSource:
             for start in range(0, len(self.corpus), BATCH):
                 yield [arrow_strings(column[start : start + BATCH]) for column in columns]
             return
-        options = read_options(self.text)
+        options = read_options(*self.texts)
         stream = detect_format(self.file, options).stream
         assert stream is not None, "only files that are read in batches"
-        yield from stream(self.file, options, [self.text, *self.views])
+        number = len(self.texts)
+        for columns in stream(self.file, options, [*self.texts, *self.views]):
+            yield [self._joined(columns[:number]), *columns[number:]]
+
+    def _joined(self, columns: list[Any]) -> Any:
+        if len(columns) == 1:
+            return columns[0]
+        return arrow_strings(join_texts([[cell or "" for cell in column.to_pylist()] for column in columns]))
+
+    def rows(self) -> Iterator[list[Row]]:
+        """Batches of rows: the text as `text`, and all other columns of the file as they are."""
+        options = read_options(*self.texts)
+        read_rows = None if self.file is None else detect_format(self.file, options).rows
+        if self.file is None or read_rows is None:
+            yield from ([{"text": text or ""} for text in columns[0].to_pylist()] for columns in self.batches())
+            return
+        yield from (self._with_text(rows, position) for rows, position in read_rows(self.file, options))
+
+    def _with_text(self, rows: list[Row], position: Callable[[int], str]) -> list[Row]:
+        texts = join_texts([text_cells([row.pop(name, None) for row in rows], column=name,
+                                       where=lambda i: f"{self.name}, {position(i)}") for name in self.texts])
+        return [row | {"text": text} for row, text in zip(rows, texts, strict=True)]
 
 
 def open_source(source: Any, text: str | None = None) -> PoolSource:
@@ -82,20 +112,20 @@ def open_source(source: Any, text: str | None = None) -> PoolSource:
     table = (form.head or form.read)(source, options)
     if not table.rows:
         raise DataError(f"{source.name} has no rows; give at least one text")
-    column = find_column(table, source.name, text, "text")
-    if column is None:
+    columns = find_text(table, source.name, text)
+    if not columns:
         raise no_text_column(table, source.name)
-    return PoolSource(source.name, view_columns(table.names), source, column,
-                      has_labels=_has_labels(table, source.name, column))
+    return PoolSource(source.name, view_columns(table.names), source, tuple(columns),
+                      has_labels=_has_labels(table, source.name, columns))
 
 
-def _has_labels(table: SourceTable, source: str, text: str) -> bool:
+def _has_labels(table: SourceTable, source: str, texts: list[str]) -> bool:
     """Whether the first rows have labels."""
     try:
         column = find_column(table, source, None, "label")
     except DataError:  # two columns could be the labels, which does not matter for ignoring them
         return False
-    return column not in (None, text) and any(cell not in (None, "", -1) for cell in table.column(str(column)))
+    return column not in (None, *texts) and any(cell not in (None, "", -1) for cell in table.column(str(column)))
 
 
 def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[Notice]]:
@@ -104,7 +134,7 @@ def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = No
     opened = [open_source(source, text) for source in as_files(given)]
     views = opened[0].views if len({tuple(source.views) for source in opened}) == 1 else []
     name = ", ".join(dict.fromkeys(source.name for source in opened))
-    key = _hash(json.dumps([VERSION, views, [[source.digest(), source.text] for source in opened]]).encode())
+    key = _hash(json.dumps([VERSION, views, [[source.digest(), *source.texts] for source in opened]]).encode())
     path = (folder or cache_folder() / "pools") / key
     if not (path / INFO_FILE).is_file():
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -89,12 +90,20 @@ def _run_batches(encoder: TextEncoder, tokens: Iterable[Window], total: int,
         run_workers(on_device, queue, workers=workers, total=total, progress=progress)
 
 
+_jobs: list[int] = []  # torch's threads before each job that is running
+_jobs_lock = threading.Lock()
+
+
 @contextmanager
 def threads_for(workers: int) -> Iterator[None]:
-    """Divides torch's threads among the workers."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(max(1, threads // workers))
+    """Divides torch's threads among the workers; the last of several jobs at the same time restores their number."""
+    with _jobs_lock:
+        _jobs.append(_jobs[0] if _jobs else torch.get_num_threads())
+        torch.set_num_threads(max(1, _jobs[0] // workers))
     try:
         yield
     finally:
-        torch.set_num_threads(threads)
+        with _jobs_lock:
+            before = _jobs.pop()
+            if not _jobs:
+                torch.set_num_threads(before)

@@ -52,8 +52,12 @@ class Calibration:
             low, high = np.where(too_high, middle, low), np.where(too_high, high, middle)
         return cls(False, slope, np.where(prior > 0, (low + high) / 2 / slope, np.inf))
 
+    def log_odds(self, scores: Array) -> Array:
+        """slope (evidence - offset), (N, K)."""
+        return np.asarray(self.slope * (evidence(scores, logits=self.logits) - self.offset))
+
     def __call__(self, scores: Array) -> Array:
-        return sigmoid(self.slope * (evidence(scores, logits=self.logits) - self.offset))
+        return sigmoid(self.log_odds(scores))
 
 
 def evidence(scores: Array, *, logits: bool) -> Array:
@@ -111,12 +115,20 @@ class FitData(NamedTuple):
 
 def prior_quantile(data: FitData) -> DecisionRule:
     """Thresholds by which the texts get each label as often as labelled texts have it."""
-    p, prior = data.p, data.prior
-    counts = np.floor(prior * len(p) + 0.5).astype(np.int64)
-    falling = -np.sort(-p, axis=0)
-    reached = falling[np.maximum(counts - 1, 0), np.arange(p.shape[1])]
-    above = np.where(prior > 0, np.nextafter(falling[0], np.inf), np.inf)  # a rare label needs more than any text had
-    return DecisionRule("prior-quantile", np.where(counts > 0, reached, above), fitted_on=data.source)
+    counts = np.floor(data.prior * len(data.p) + 0.5).astype(np.int64)
+    thresholds = [cut(p, count) for p, count in zip(data.p.T, counts, strict=True)]
+    return DecisionRule("prior-quantile", np.where(data.prior > 0, thresholds, np.inf), fitted_on=data.source)
+
+
+def cut(p: Array, count: int) -> float:
+    """A threshold that the `count` highest of the values (N,) reach, and those equal to the lowest of them.
+
+    It lies half-way between two values, or between the lowest and 0, never on one: rounding, which differs between
+    batches and backends, must not decide about a label. For none it lies as far above the highest value.
+    """
+    edge = np.sort(p)[::-1][max(count, 1) - 1]
+    half = (edge - p[p < edge].max(initial=0.0)) / 2
+    return float(edge - half if count else edge + half)
 
 
 def fixed(data: FitData) -> DecisionRule:
@@ -149,15 +161,14 @@ def dev_per_label(data: FitData) -> DecisionRule:
 
 
 def best_threshold(p: Array, truth: Matrix) -> float:
-    """The threshold with the best F1, half-way to the next lower value; infinite if nothing is true, (N,), (N,)."""
+    """The threshold with the best F1; infinite if nothing is true, (N,), (N,)."""
     if not truth.any():
         return np.inf
     order = np.argsort(-p, kind="stable")
     falling, correct = p[order], np.cumsum(truth[order])
     f1 = 2.0 * correct / (np.arange(1, len(p) + 1) + truth.sum())
     last = np.append(falling[1:] != falling[:-1], True)  # a threshold cannot separate equal values
-    best = int(np.argmax(np.where(last, f1, -1.0)))
-    return float(falling[best] if best + 1 == len(p) else (falling[best] + falling[best + 1]) / 2)
+    return cut(p, int(np.argmax(np.where(last, f1, -1.0))) + 1)
 
 
 POOL_RULES: dict[str, Callable[[FitData], DecisionRule]] = {

@@ -19,7 +19,9 @@ Shapes: vectors x (N_l, H) and pool (N_u, H) of unit length, y (N_l,) columns of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -184,7 +186,16 @@ def logistic_regression(x: Array, y: Columns, pool: Array, labels: int) -> Linea
     """Logistic regression on the labelled texts; a class without texts is never predicted."""
     from sklearn.linear_model import LogisticRegression
 
-    return from_sklearn(LogisticRegression(C=10.0, max_iter=300).fit(x, y), labels)
+    with few_texts_per_class():
+        return from_sklearn(LogisticRegression(C=10.0, max_iter=300).fit(x, y), labels)
+
+
+@contextmanager
+def few_texts_per_class() -> Iterator[None]:
+    """Suppresses scikit-learn's remark that one or two texts per class look like regression; no setting of it does."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes is greater than 50%", UserWarning)
+        yield
 
 
 def from_sklearn(model: Any, labels: int) -> LinearModel:

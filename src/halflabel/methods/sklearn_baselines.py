@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from halflabel.errors import SettingError
-from halflabel.methods.closed_form import from_sklearn
+from halflabel.methods.closed_form import few_texts_per_class, from_sklearn
 from halflabel.methods.registry import Choice, Range, method
 from halflabel.nn.losses import cross_entropy
 from halflabel.nn.network import Head, NormalizedLinear
@@ -32,7 +32,8 @@ def logreg(shape: Shape, *, C: float = 10.0) -> SelfTraining:
 
     def start(inputs: StartInputs) -> StartResult:
         y = inputs.columns
-        model = logistic_regression(C).fit(inputs.unit_vectors()[: len(y)], y)
+        with few_texts_per_class():
+            model = logistic_regression(C).fit(inputs.unit_vectors()[: len(y)], y)
         head.set(*map(torch.from_numpy, from_sklearn(model, shape.labels)))
         return StartResult()
 
@@ -50,10 +51,13 @@ def self_training(shape: Shape, *, C: float = 10.0, threshold: float = 0.75, rou
 
         x, y = inputs.unit_vectors(), inputs.columns
         if len(x) == len(y):
-            head.set(*map(torch.from_numpy, from_sklearn(logistic_regression(C).fit(x, y), shape.labels)))
+            with few_texts_per_class():
+                model = logistic_regression(C).fit(x, y)
+            head.set(*map(torch.from_numpy, from_sklearn(model, shape.labels)))
             return StartResult()
         model = SelfTrainingClassifier(logistic_regression(C), threshold=threshold, max_iter=int(rounds) or None)
-        model.fit(x, with_unlabelled(y, len(x)))
+        with few_texts_per_class():
+            model.fit(x, with_unlabelled(y, len(x)))
         head.set(*map(torch.from_numpy, from_sklearn(model.estimator_, shape.labels)))
         return StartResult(label=torch.from_numpy(model.transduction_[len(y) :]),
                            since=torch.from_numpy(model.labeled_iter_[len(y) :]))

@@ -91,7 +91,8 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
         write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
         facts = {"format": FORMAT, "halflabel": __version__, "method": model.method, "task": model.task,
                  "classes": model.classes.to_json(), "max_tokens": encoder.max_tokens, "padding": encoder.padding,
-                 "int8": int8, "decision": model.rules.to_json() if model.task == "multi-label" else "argmax"}
+                 "int8": int8, "matrix": bool(model.facts.get("matrix")),
+                 "decision": model.rules.to_json() if model.task == "multi-label" else "argmax"}
         write_text(place / DESCRIPTION, json.dumps(facts, indent=1, ensure_ascii=False))
         difference = parity(model, OnnxModel(place), texts)
         facts["parity"] = difference.to_json()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mmap
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, get_args
@@ -12,11 +13,14 @@ import numpy as np
 from halflabel.data.labels import Classes
 from halflabel.encoders.batching import Batch, batches, cores, run_workers, windows, worker_count
 from halflabel.encoders.tokenizer import Tokenizer, token_ids
-from halflabel.errors import MissingExtra, ModelError, SettingError
+from halflabel.errors import MissingExtra, ModelError, OutputError, SettingError
 from halflabel.evaluation.decisions import Decision, finite
 from halflabel.integrity import read_json, refuse_code, require, verify
 from halflabel.persistence.model_folder import decision_from_json
 from halflabel.types import Progress, Task
+
+# read when onnxruntime is imported, which otherwise writes a device id and a database into the user's cache, to send
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 FORMAT = 1
 DESCRIPTION, GRAPH = "export.json", "model.onnx"
@@ -72,10 +76,18 @@ class OnnxModel:
         return list(self.classes.names_of(self._run("label", texts, None)))
 
     @property
+    def method(self) -> str:
+        return str(self.facts["method"])
+
+    def save(self, folder: Path) -> None:
+        """Refused: the graph is not kept in memory."""
+        raise OutputError(f"{self.folder} is an exported model; copy the folder to have it elsewhere.")
+
+    @property
     def rules(self) -> Decision:
         """The decision, or an error if the model has none: only multi-label models do."""
         if self.decision is None:
-            raise SettingError(f"{self.facts['method']} predicts one label per text, so there is nothing to decide; "
+            raise SettingError(f"{self.method} predicts one label per text, so there is nothing to decide; "
                                "leave out the decision.")
         return self.decision
 
@@ -136,6 +148,7 @@ def _session(file: Path) -> Any:
         import onnxruntime
     except ModuleNotFoundError:
         raise MissingExtra("onnxruntime is not installed; pip install 'halflabel[onnx]'.") from None
+    onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3

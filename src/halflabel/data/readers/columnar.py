@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from halflabel.data.columns import arrow_strings
 from halflabel.data.readers.cells import text_cells
 from halflabel.data.readers.files import File, first_line
 from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable, Write, flat_row, register_format
-from halflabel.errors import DataError
+from halflabel.errors import DataError, OutputError
 
 BATCH = 16_384  # rows in memory at a time
 HEAD_ROWS = 1024
@@ -50,6 +51,33 @@ def parquet_head(file: File, options: ReadOptions) -> SourceTable:
 def stream_parquet(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
     """Columns of a Parquet file, a batch at a time."""
     return _string_batches(file, _open_parquet(file).iter_batches(BATCH, columns=columns), columns)
+
+
+def parquet_rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
+    """All columns of a Parquet file, a batch at a time."""
+    return _row_batches(file, _open_parquet(file).iter_batches(BATCH))
+
+
+def arrow_rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
+    """All columns of an Arrow file or stream, a batch at a time."""
+    return _row_batches(file, _arrow_batches(file))
+
+
+def _row_batches(file: File, batches: Iterable[Any]) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
+    """Rows of record batches; NaN, which JSON does not have, becomes null."""
+    import pyarrow as pa
+
+    first = 0
+    try:
+        for batch in batches:
+            names = list(dict.fromkeys(batch.schema.names))
+            columns = [batch.column(batch.schema.names.index(name)).to_pylist() for name in names]
+            yield ([{name: None if value != value else value for name, value in zip(names, row, strict=True)}
+                    for row in zip(*columns, strict=True)], partial(_position, first=first))
+            first += batch.num_rows
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{file.name}, row {first + 1} or later: damaged ({first_line(error)}); write the file again"
+                        ) from None
 
 
 def _open_parquet(file: File) -> Any:
@@ -143,8 +171,8 @@ def from_arrow(table: Any, source: str, classes: dict[str, list[str]] | None = N
     return SourceTable(table.column_names, table.num_rows, column, _position, typed=True)
 
 
-def _position(i: int) -> str:
-    return f"row {i + 1}"
+def _position(i: int, first: int = 0) -> str:
+    return f"row {first + i + 1}"
 
 
 def class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
@@ -194,15 +222,25 @@ def parquet_writer(file: Path) -> Iterator[Write]:
 
     writers: list[Any] = []
 
+    def mixed(error: Exception) -> OutputError:
+        return OutputError(f"a column has values of several types, unlike any of Parquet ({first_line(error)}); write "
+                           "jsonl or csv")
+
     def write(rows: Sequence[Row]) -> None:
         if not rows:
             return
         records = [flat_row(row) for row in rows]
         if not writers:
-            schema = pa.Table.from_pylist(records).schema
+            try:
+                schema = pa.Table.from_pylist(records).schema
+            except pa.ArrowException as error:
+                raise mixed(error) from None
             writers.append(ParquetWriter(file, pa.schema([
                 (field.name, pa.string() if pa.types.is_null(field.type) else field.type) for field in schema])))
-        writers[0].write_table(pa.Table.from_pylist(records, writers[0].schema))
+        try:
+            writers[0].write_table(pa.Table.from_pylist(records, writers[0].schema))
+        except pa.ArrowException as error:
+            raise mixed(error) from None
     try:
         yield write
     finally:
@@ -212,8 +250,8 @@ def parquet_writer(file: Path) -> Iterator[Write]:
             file.touch()
 
 
-register_format(Format("parquet", (".parquet", ".pq"), read_parquet, stream=stream_parquet, head=parquet_head,
-                       magic=(b"PAR1",), file_writer=parquet_writer))
-register_format(Format("arrow", (".arrow", ".feather", ".ipc"), read_arrow, stream=stream_arrow,
+register_format(Format("parquet", (".parquet", ".pq"), read_parquet, stream=stream_parquet, rows=parquet_rows,
+                       head=parquet_head, magic=(b"PAR1",), file_writer=parquet_writer))
+register_format(Format("arrow", (".arrow", ".feather", ".ipc"), read_arrow, stream=stream_arrow, rows=arrow_rows,
                        magic=(b"ARROW1", b"\xff\xff\xff\xff"),  # the second: an Arrow stream
                        written_as="parquet"))

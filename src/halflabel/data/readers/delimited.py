@@ -6,7 +6,7 @@ import csv
 import io
 import json
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
@@ -59,7 +59,7 @@ def head(file: File, options: ReadOptions) -> SourceTable:
     names, rows = records[0], [cells for cells in records[1:] if len(cells) == len(records[0])]
     more = len(records) > 1 or len(file.head) >= HEAD
     return SourceTable(names, max(len(rows), more), lambda name: [cells[names.index(name)] for cells in rows],
-                       lambda i: f"record {i + 2}", typed=False)
+                       _position, typed=False)
 
 
 def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
@@ -67,7 +67,7 @@ def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[lis
     import pyarrow as pa
     from pyarrow import csv as arrow
 
-    if file.compression or Path(file.local_path).stat().st_size <= WHOLE:
+    if file.compression or not file.is_utf8 or Path(file.local_path).stat().st_size <= WHOLE:
         table = read(file, options)
         yield [arrow_strings(table.column(name)) for name in columns]
         return
@@ -82,6 +82,20 @@ def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[lis
         read(file, options)  # raises if the file is malformed; otherwise a cell exceeded the block
         raise DataError(f"{file.name} has cells that are too long to be read in blocks ({first_line(error)}); write it "
                         "as jsonl") from None
+
+
+def rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
+    """All columns, a block at a time; of several with the same name, the first."""
+    names = list(dict.fromkeys(header(*_start(file, options))))
+    first = 0
+    for columns in stream(file, options, names):
+        cells = zip(*(column.to_pylist() for column in columns), strict=True)
+        yield [dict(zip(names, row, strict=True)) for row in cells], partial(_position, first=first)
+        first += len(columns[0])
+
+
+def _position(i: int, first: int = 0) -> str:
+    return f"record {first + i + 2}"  # the first is the header
 
 
 def _start(file: File, options: ReadOptions) -> tuple[str, str]:
@@ -191,7 +205,7 @@ def _quoted(value: Any, delimiter: str, *, alone: bool) -> str:
     return text
 
 
-register_format(Format("csv", (".csv",), read, stream=stream, head=head, confidence=looks_like_csv,
+register_format(Format("csv", (".csv",), read, stream=stream, rows=rows, head=head, confidence=looks_like_csv,
                        text_writer=partial(delimited_writer, delimiter=",")))
-register_format(Format("tsv", TSV_SUFFIXES, read, stream=stream, head=head,
+register_format(Format("tsv", TSV_SUFFIXES, read, stream=stream, rows=rows, head=head,
                        text_writer=partial(delimited_writer, delimiter="\t")))

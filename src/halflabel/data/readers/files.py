@@ -20,8 +20,10 @@ import weakref
 import zlib
 from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from contextvars import ContextVar
+from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -32,8 +34,11 @@ STDIN_NAMES = (STDIN, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 DESCRIPTOR = "/dev/fd/"  # followed by the number of a file descriptor that is already open
 HEAD = 1 << 16  # bytes by which a format is detected
 BLOCK = 1 << 22  # bytes in memory at a time
+BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")  # formats that have no encoding: Parquet and Arrow
 COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSION_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+UTF8 = "utf-8"
+text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)  # of the files that are opened
 
 
 class StreamCopy(NamedTuple):
@@ -48,6 +53,11 @@ class File:
     """A file, standard input ("-") or another stream."""
 
     path: str
+    encoding: str = field(default_factory=text_encoding.get)
+
+    @property
+    def is_utf8(self) -> bool:
+        return codecs.lookup(self.encoding).name == UTF8
 
     @property
     def name(self) -> str:
@@ -121,11 +131,25 @@ class File:
         return decode(self.content, self.name)
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
-        """All bytes, decompressed, in blocks."""
+        """All bytes, decompressed and of texts as UTF-8, in blocks."""
         with self._explained(), open(self.local_path, "rb") as raw:
             stream = self._decompressed(raw)
-            while block := stream.read(size):
-                yield bytes(block)
+            blocks = iter(lambda: bytes(stream.read(size)), b"")
+            first = next(blocks, b"")
+            blocks = chain([first] if first else [], blocks)
+            yield from blocks if self.is_utf8 or first.startswith(BINARY_MAGIC) else self._as_utf8(blocks)
+
+    def _as_utf8(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        decoder, lines = codecs.getincrementaldecoder(self.encoding)(), 1
+        try:
+            for block in chain(blocks, [b""]):
+                text = decoder.decode(block, final=not block)
+                lines += text.count("\n")
+                if text:
+                    yield text.encode(UTF8)
+        except UnicodeError as error:
+            raise DataError(f"{self.name}, line {lines} or later: not {self.encoding} ({first_line(error)}); name its "
+                            "encoding with --encoding") from None
 
     @property
     def local_path(self) -> str:
@@ -200,12 +224,14 @@ class File:
             raise DataError(f"{self.name} cannot be read ({first_line(error)}); check the path") from None
 
     def digest(self) -> str:
-        """A hash of the bytes as they are stored or were received."""
+        """A hash of the bytes as they are stored or were received, and of their encoding."""
         if self.is_stream:
-            return self._copy.digest[:32]
-        with open(self.path, "rb") as raw:
-            # processors have instructions for SHA-256
-            return hashlib.file_digest(raw, "sha256").hexdigest()[:32]
+            stored = self._copy.digest[:32]
+        else:
+            with open(self.path, "rb") as raw:
+                # processors have instructions for SHA-256
+                stored = hashlib.file_digest(raw, "sha256").hexdigest()[:32]
+        return stored if self.is_utf8 else f"{stored} {self.encoding}"
 
 
 def first_line(error: Exception) -> str:
@@ -240,7 +266,8 @@ def decode(data: bytes, name: str, *, first: int = 1) -> str:
         line = body.count(b"\n", 0, error.start) + first
         byte = error.start + len(data) - len(body) + 1
         where = f"byte {byte}{'' if first == 1 else ' of the block'} (0x{body[error.start]:02x})"
-        raise DataError(f"{name}, line {line}: {where} is not UTF-8; save it as UTF-8") from None
+        raise DataError(f"{name}, line {line}: {where} is not UTF-8; save it as UTF-8, or name its encoding with "
+                        "--encoding") from None
 
 
 def line_blocks(file: File, size: int = BLOCK) -> Iterator[bytes]:

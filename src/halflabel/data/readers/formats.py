@@ -21,8 +21,8 @@ from halflabel.errors import DataError
 
 UNSUPPORTED = {
     b"PK\x03\x04": ("a zip or Excel", "unpack it, or export it as CSV"),
-    b"\xff\xfe": ("UTF-16 text, not a UTF-8", "save it as UTF-8"),
-    b"\xfe\xff": ("UTF-16 text, not a UTF-8", "save it as UTF-8"),
+    b"\xff\xfe": ("UTF-16 text, not a UTF-8", "save it as UTF-8, or name its encoding with --encoding utf-16"),
+    b"\xfe\xff": ("UTF-16 text, not a UTF-8", "save it as UTF-8, or name its encoding with --encoding utf-16"),
     b"%PDF": ("a PDF", "save its texts as plain text or CSV"),
     b"SQLite format 3": ("an SQLite", "export its table as CSV"),
     b"\x80\x04\x95": ("a pickle", "pickles are never read; write it as Parquet or CSV"),
@@ -58,6 +58,8 @@ Read = Callable[[File, ReadOptions], SourceTable]
 # Batches of the given columns, each a list of Arrow string arrays.
 Stream = Callable[[File, ReadOptions, list[str]], Iterator[list[Any]]]
 Row = dict[str, Any]
+# Batches of rows with all columns, each with the positions of its rows for messages.
+Rows = Callable[[File, ReadOptions], Iterator[tuple[list[Row], Callable[[int], str]]]]
 Write = Callable[[Sequence[Row]], None]
 
 
@@ -65,16 +67,18 @@ Write = Callable[[Sequence[Row]], None]
 class Format:
     """A file format: how it is recognised, read and written.
 
-    `read` reads a whole file. `stream` reads columns in batches; without it a file is read whole. `head` reads the
-    first rows, where reading all takes long. `confidence` is how likely a text without a known suffix is in this
-    format, from 0 to 1. A format is written by a `text_writer`, which works on any text stream, or a `file_writer`;
-    predictions for a file whose format has neither are written as `written_as`.
+    `read` reads a whole file. `stream` reads columns in batches; without it a file is read whole. `rows` reads all
+    columns in batches, with their values as they are. `head` reads the first rows, where reading all takes long.
+    `confidence` is how likely a text without a known suffix is in this format, from 0 to 1. A format is written by a
+    `text_writer`, which works on any text stream, or a `file_writer`; predictions for a file whose format has neither
+    are written as `written_as`.
     """
 
     name: str
     suffixes: tuple[str, ...]
     read: Read
     stream: Stream | None = None
+    rows: Rows | None = None
     head: Read | None = None
     magic: tuple[bytes, ...] = ()
     confidence: Callable[[str, ReadOptions], float] = lambda text, options: 0.0
@@ -127,6 +131,8 @@ def detect_format(file: File, options: ReadOptions) -> Format:
 
 def is_plain_text(file: File, options: ReadOptions) -> bool:
     """Whether a stream has one text per line, as far as its first lines tell; no more of it is waited for."""
+    if not file.is_utf8:
+        return False
     if not file.first_lines.strip():
         raise empty(file)
     return (not compression_of(file.first_lines)

@@ -31,8 +31,8 @@ def read(source: Any, *, text: str | None = None, label: str | None = None, labe
     and exports of Label Studio, doccano and Prodigy. A folder has one subfolder of text files for each label, or is a
     Hugging Face dataset on disk. The format is detected by content and suffix. Columns are found by name
     (`TEXT_NAMES`, `LABEL_NAMES`, in any case, `text` and `label`/`labels` first) unless `text` and `label` name them;
-    without a label column nothing is labelled, and `labels=False` ignores labels. The columns `aug_0`, `aug_1`, ...
-    become views; an empty view is replaced by the text itself.
+    `text="title,body"` joins two columns. Without a label column nothing is labelled, and `labels=False` ignores
+    labels. The columns `aug_0`, `aug_1`, ... become views; an empty view is replaced by the text itself.
 
     Not labelled: null, a missing key, an empty cell, NaN, the number -1. The string "-1" is refused. Whitespace around
     the name of a label is removed. Whole floats become ints, other floats are refused. Lists become tuples (`[]`: known
@@ -55,28 +55,29 @@ def _read(source: Any, text: str | None, label: str | None, *, labels: bool) -> 
         table = frame_table(source, name)
     if not table.rows:
         raise DataError(f"{name} has no rows; give at least one text")
-    column = find_column(table, name, text, "text")
-    if column is None and not isinstance(source, File) and len(table.names) == 1:
-        column = table.names[0]
-    return _corpus(table, name, column, find_column(table, name, label, "label") if labels else None)
+    columns = find_text(table, name, text)
+    if not columns and not isinstance(source, File) and len(table.names) == 1:
+        columns = table.names
+    return _corpus(table, name, columns, find_column(table, name, label, "label") if labels else None)
 
 
 def read_options(*columns: str | None) -> ReadOptions:
     """Options to read files in which the usual text columns and the given columns indicate a header."""
-    return ReadOptions(frozenset(name.strip().lower() for name in (*TEXT_NAMES, *filter(None, columns))))
+    names = [part for name in filter(None, columns) for part in (name, *name.split(","))]
+    return ReadOptions(frozenset(name.strip().lower() for name in (*TEXT_NAMES, *names)))
 
 
-def _corpus(table: SourceTable, source: str, text_column: str | None, label_column: str | None) -> Corpus:
-    if text_column is None:
+def _corpus(table: SourceTable, source: str, text_columns: list[str], label_column: str | None) -> Corpus:
+    if not text_columns:
         raise no_text_column(table, source)
-    if text_column == label_column:
+    if label_column in text_columns:
         raise DataError(f"{source}: the column {label_column!r} is named for both texts and labels; name two different "
                         "columns")
 
     def where(i: int) -> str:
         return f"{source}, {table.position(i)}"
 
-    texts = text_cells(table.column(text_column), column=text_column, where=where)
+    texts = join_texts([text_cells(table.column(name), column=name, where=where) for name in text_columns])
     labels: list[TextLabel] = [None] * table.rows
     if label_column is not None:
         labels = label_cells(table.column(label_column), typed=table.typed, column=label_column, where=where)
@@ -127,6 +128,21 @@ def find_column(table: SourceTable, source: str, name: str | None, role: str) ->
         raise DataError(f"{source}: {quoted_names(columns)} could each be the {role} column; name one with "
                         f"--{role}-column")
     return columns[0] if columns else None
+
+
+def find_text(table: SourceTable, source: str, name: str | None) -> list[str]:
+    """The text column, if there is one; or those that a name like `title,body` lists, whose texts are joined."""
+    if name is not None and "," in name and name not in table.names:
+        return [str(find_column(table, source, part.strip(), "text")) for part in name.split(",")]
+    column = find_column(table, source, name, "text")
+    return [] if column is None else [column]
+
+
+def join_texts(columns: Sequence[list[str]]) -> list[str]:
+    """The texts of each row in one, a line for each column that is not blank."""
+    if len(columns) == 1:
+        return columns[0]
+    return ["\n".join(cell for cell in cells if cell.strip()) for cells in zip(*columns, strict=True)]
 
 
 def no_text_column(table: SourceTable, source: str) -> DataError:

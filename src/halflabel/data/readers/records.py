@@ -51,6 +51,22 @@ def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[lis
         yield [column.cast(pa.large_string()) for column in batch]
 
 
+def rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], Position]]:
+    """The objects with all keys of the first block, a block at a time; arrays are read whole."""
+    first_rows = head(file, options)
+    if _is_array(file) or first_rows.roles:
+        table = read(file, options)
+        columns = [table.column(name) for name in table.names]
+        yield [dict(zip(table.names, row, strict=True)) for row in zip(*columns, strict=True)], table.position
+        return
+    nothing, first = dict.fromkeys(first_rows.names), 1
+    for block in line_blocks(file):
+        records, position = _parse_lines(decode(block, file.name, first=first), file.name, first)
+        _table(records, position, file.name)
+        yield [nothing | record for record in records], position
+        first += block.count(b"\n")
+
+
 def _parse_with_arrow(block: bytes, columns: list[str], lines: int) -> list[Any] | None:
     """The columns by Arrow, which is fast; None where only the standard library can tell the values or the error."""
     import pyarrow as pa
@@ -119,10 +135,10 @@ def jsonl_writer(stream: TextIO) -> Write:
     ascii_only = (stream.encoding or "").lower().replace("-", "") != "utf8"
 
     def write(rows: Sequence[Row]) -> None:
-        stream.writelines(json.dumps(row, ensure_ascii=ascii_only) + "\n" for row in rows)
+        stream.writelines(json.dumps(row, ensure_ascii=ascii_only, default=str) + "\n" for row in rows)
     return write
 
 
-register_format(Format("jsonl", (".jsonl", ".ndjson"), read, stream=stream, head=head, confidence=looks_like_json,
-                       text_writer=jsonl_writer))
-register_format(Format("json", (".json",), read, stream=stream, head=head))
+register_format(Format("jsonl", (".jsonl", ".ndjson"), read, stream=stream, rows=rows, head=head,
+                       confidence=looks_like_json, text_writer=jsonl_writer))
+register_format(Format("json", (".json",), read, stream=stream, rows=rows, head=head))
