@@ -18,6 +18,7 @@ class Stream(IntEnum):
     HELD_OUT_HALVES = 6
     POOL_SUBSAMPLE = 7
     DECISION_SAMPLE = 8
+    SUGGESTIONS = 9
     EPOCH_BATCHES = 100  # plus the number of the epoch
 
 

@@ -25,6 +25,7 @@ from halflabel.cli.info import info
 from halflabel.cli.methods import methods
 from halflabel.cli.predict import predict
 from halflabel.cli.split import split
+from halflabel.cli.suggest import suggest
 from halflabel.cli.train import train
 from halflabel.cli.tune import tune
 from halflabel.errors import HalflabelError
@@ -33,7 +34,8 @@ USER_ERROR = 2  # exit code for what the user can fix
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, tune, export, check, split, augment, export_to, cache, methods, info, demo):
+for command in (train, predict, evaluate, tune, suggest, export, check, split, augment, export_to, cache, methods, info,
+                demo):
     app.command()(command)
 app.add_typer(bench.app, name="bench")
 

@@ -7,26 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from halflabel.data.labels import Classes
 from halflabel.errors import ModelError, SettingError
-from halflabel.evaluation.decisions import Decision
-from halflabel.types import Progress, Task
+from halflabel.suggestions import Predictor
+from halflabel.types import Progress
 
 BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
 SAMPLE = 256  # texts on which an export is compared with its model
 
 
-class Model(Protocol):
-    """What prediction and evaluation need of a model."""
+class Model(Predictor, Protocol):
+    """What the commands need of a model."""
 
-    @property
-    def classes(self) -> Classes: ...
-    @property
-    def task(self) -> Task: ...
-    @property
-    def rules(self) -> Decision: ...
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
-    def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
 
 
 def open_model(folder: Path, backend: str | None = None) -> Model:
