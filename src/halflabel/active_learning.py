@@ -28,7 +28,7 @@ DOUBTFUL = 0.5  # share of each guessed class that `balanced` considers, the mos
 NEAR_DUPLICATE = 0.95  # cosine of centred vectors
 OUTLIERS = 0.05  # share of the candidates that is suggested last, since few texts are like them
 NEIGHBOURS, REFERENCES = 10, 2000  # density: the mean cosine to the nearest of a sample of the candidates
-ITERATIONS = 20  # of k-means
+STARTS, ITERATIONS = 3, 20  # of k-means
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,7 +173,8 @@ def representatives(candidates: Candidates, n: int, weights: Array, rng: np.rand
     weights = weights / max(weights.max(), 1e-12) * ~outlier + 1e-6
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # equal vectors make fewer clusters
-        k_means = KMeans(min(n, len(candidates)), n_init=1, max_iter=ITERATIONS, random_state=int(rng.integers(2**31)))
+        k_means = KMeans(min(n, len(candidates)), n_init=STARTS, max_iter=ITERATIONS,
+                         random_state=int(rng.integers(2**31)))
         cluster = k_means.fit(candidates.vectors, sample_weight=weights).labels_
     distance = np.linalg.norm(candidates.vectors - k_means.cluster_centers_[cluster], axis=1)
     size = np.bincount(cluster, weights)[cluster]

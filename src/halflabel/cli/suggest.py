@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from halflabel.cli import console, options
 from halflabel.cli.outputs import FORMATS, check_apart, check_output, model_files, output
 from halflabel.errors import ModelError, SettingError
+from halflabel.notices import Dropped
 
 if TYPE_CHECKING:
     from halflabel.suggestions import Suggestion
@@ -66,7 +67,7 @@ def suggest(
     with console.meter() as meter:
         found, more = find(model, encoder, backend, pool.texts, n, strategy, labelled=known, seed=seed or 0,
                            source=pool.source, progress=lambda done, total: meter.show("predicting", done, total))
-    console.note(*(notice for notice in notices if "--truth" not in notice), *more)
+    console.note(*(notice for notice in notices if isinstance(notice, Dropped)), *more)
     with output(out, kind) as write:
         write([row(suggestion) for suggestion in found])
     if out is not None:
