@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from halflabel.active_learning import STRATEGIES, Candidates, Scores
+from halflabel.data.corpus import TextLabel
 from halflabel.data.labels import Classes
 from halflabel.methods.closed_form import LinearModel, fit_closed_form, logistic_regression
 from halflabel.methods.label_smoothing import word_features
@@ -68,7 +69,7 @@ def simulate(split: Sample, strategy: str, learner: str, seed: int) -> list[floa
     return [round(value, 4) for value in accuracy]
 
 
-def columns(classes: Classes, labels: list[object]) -> np.ndarray:
+def columns(classes: Classes, labels: Sequence[TextLabel]) -> np.ndarray:
     return classes.matrix(labels).argmax(axis=1)
 
 

@@ -58,6 +58,23 @@ def rows(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(stream))
 
 
+BAD = {
+    "nothing left": (["MODEL", "trained.csv"], "trained.csv: no text is left to label"),
+    "no texts wanted": (["MODEL", "pool.csv", "--n", "0"], "--n 0 is not a number of texts"),
+    "unknown strategy": (["MODEL", "pool.csv", "--strategy", "magic"], "no strategy 'magic'"),
+    "no model": (["pool.csv"], "name a model before the pool"),
+    "no pool": (["MODEL"], "name a pool after the model"),
+    "another folder": (["empty", "pool.csv"], "empty is not the folder of a model"),
+    "an encoder as model": (["ENCODER", "pool.csv"], "config.json"),
+    "a model and an encoder": (["MODEL", "pool.csv", "--encoder", "minilm"], "leave out --encoder"),
+    "doubt without a model": (["pool.csv", "--encoder", "ENCODER", "--strategy", "uncertainty"], "needs a model"),
+    "missing pool": (["MODEL", "nowhere.csv"], "nowhere.csv"),
+    "unknown format": (["MODEL", "pool.csv", "--out", "next.doc"], "next.doc"),
+    "the pool as output": (["MODEL", "pool.csv", "--out", "pool.csv", "--force"], "it is an input"),
+    "an output that exists": (["MODEL", "pool.csv", "--out", "trained.csv"], "trained.csv exists already"),
+}
+
+
 class TestCommand:
     def test_rows_of_text_guess_probability_and_reason(self, here: Path, model: Path, cli: Ran) -> None:
         done = cli("suggest", model, "pool.csv", "--n", 12, "--out", "next.csv")
@@ -121,26 +138,10 @@ class TestCommand:
         done = cli("suggest", model, "pool.jsonl", "--n", 3)
         assert (done.code, done.err) == (0, "")
 
-    BAD = {
-        "nothing left": (["MODEL", "trained.csv"], "trained.csv: no text is left to label"),
-        "no texts wanted": (["MODEL", "pool.csv", "--n", "0"], "--n 0 is not a number of texts"),
-        "unknown strategy": (["MODEL", "pool.csv", "--strategy", "magic"], "no strategy 'magic'"),
-        "no model": (["pool.csv"], "name a model before the pool"),
-        "no pool": (["MODEL"], "name a pool after the model"),
-        "another folder": (["empty", "pool.csv"], "empty is not the folder of a model"),
-        "an encoder as model": (["ENCODER", "pool.csv"], "config.json"),
-        "a model and an encoder": (["MODEL", "pool.csv", "--encoder", "minilm"], "leave out --encoder"),
-        "doubt without a model": (["pool.csv", "--encoder", "ENCODER", "--strategy", "uncertainty"], "needs a model"),
-        "missing pool": (["MODEL", "nowhere.csv"], "nowhere.csv"),
-        "unknown format": (["MODEL", "pool.csv", "--out", "next.doc"], "next.doc"),
-        "the pool as output": (["MODEL", "pool.csv", "--out", "pool.csv", "--force"], "it is an input"),
-        "an output that exists": (["MODEL", "pool.csv", "--out", "trained.csv"], "trained.csv exists already"),
-    }
-
     @pytest.mark.parametrize("case", BAD)
     def test_one_sentence_and_nothing_written(self, case: str, here: Path, model: Path, tiny_encoder: str,
                                               cli: Ran) -> None:
-        arguments, words = self.BAD[case]
+        arguments, words = BAD[case]
         places = {"MODEL": str(model), "ENCODER": tiny_encoder}
         before = sorted(here.glob("*.*"))
         done = cli("suggest", *(places.get(argument, argument) for argument in arguments))
