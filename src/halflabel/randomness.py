@@ -19,6 +19,7 @@ class Stream(IntEnum):
     POOL_SUBSAMPLE = 7
     DECISION_SAMPLE = 8
     SUGGESTIONS = 9
+    LABEL_ERRORS = 10
     EPOCH_BATCHES = 100  # plus the number of the epoch
 
 
