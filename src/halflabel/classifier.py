@@ -22,7 +22,7 @@ from halflabel.fitting import Trained, fit
 from halflabel.methods.registry import find
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
-from halflabel.persistence.run_folder import read_text_hashes
+from halflabel.persistence.training_texts import read_text_hashes
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.suggestions import Suggestion, suggest
 from halflabel.training.collapse import PoolState

@@ -96,7 +96,7 @@ def find(model: Path | None, encoder: str | None, backend: str | None, *argument
 
     if model is not None:
         from halflabel.cli.models import open_model
-        from halflabel.persistence.run_folder import read_text_hashes
+        from halflabel.persistence.training_texts import read_text_hashes
 
         opened = open_model(model, backend)
         return suggestions.suggest(*arguments, model=opened, vectors=opened.vectors,
