@@ -18,15 +18,17 @@ from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
 from halflabel.data.sequences import concat
-from halflabel.errors import SettingError
+from halflabel.errors import ModelError, SettingError
 from halflabel.events import Report, silent
 from halflabel.fitting import Trained, fit
 from halflabel.methods.registry import find
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
 from halflabel.persistence.onnx_model import OnnxModel, is_export
+from halflabel.persistence.training_texts import read_text_hashes
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.students.student import Student
+from halflabel.suggestions import Suggestion, suggest
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
 from halflabel.validation import (
@@ -162,6 +164,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)
+        self._labelled = list(labelled.texts)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.reason
         classes = trained.model.classes
@@ -185,6 +188,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         names = model.classes.names
         self.model_, self.method_ = model, model.method
         self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
+        self._labelled, self._labelled_hashes = list[str](), np.empty(0, np.uint64)  # training texts, or their hashes
         if model.decision is not None:
             self.decision_ = model.decision
 
@@ -222,6 +226,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             return self._model.rules.calibration.log_odds(scores)
         return np.asarray(scores[:, 1] - scores[:, 0]) if len(self.classes_) == 2 else scores
 
+    def suggest(self, pool: Any, n: int = 50, strategy: str = "balanced") -> list[Suggestion]:
+        """The n texts of a pool to label next, the most useful first; texts that are labelled already are left out.
+
+        `balanced` combines doubt, diversity, class balance and density; the other strategies are `uncertainty`,
+        `diverse` and `random`. A suggestion has the fields text, guess, probability and reason.
+        """
+        texts = clean(as_pool(pool, None), role="unlabelled")[0].texts
+        return suggest(texts, n, strategy, model=self._model, vectors=self._model.vectors, labelled=self._labelled,
+                       labelled_hashes=self._labelled_hashes, seed=seed_of(self.random_state))[0]
+
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy; for several labels per text subset accuracy, the share of texts with all labels right.
 
@@ -252,8 +266,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """
         from halflabel.students.distillation import distill
 
+        model = self._model
+        if not isinstance(model, TrainedModel):
+            raise ModelError("an exported model cannot be distilled; load the model that it was exported from.")
         texts, _ = clean(as_pool(pool, None), role="unlabelled")
-        return distill(self._model, texts, student=student, seed=self._model.facts.get("seed", 0))
+        return distill(model, texts, student=student, seed=model.facts.get("seed", 0))
 
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:
@@ -263,6 +280,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self = cls(model.method, model.facts.get("encoder"), plan, settings=getattr(model, "settings", None) or None,
                    random_state=model.facts.get("seed", 0))
         self._adopt(model)
+        self._labelled_hashes = read_text_hashes(Path(folder))["labelled"]
         self.termination_condition_ = model.facts.get("run", {}).get("why", "not finished")
         self.notices_ = model.facts.get("run", {}).get("notices", [])
         return self

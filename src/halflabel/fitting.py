@@ -32,14 +32,8 @@ from halflabel.methods.registry import Method, find
 from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels, unlearnable_notices
 from halflabel.nn.network import PrecomputedVectors
 from halflabel.persistence.model import TrainedModel
-from halflabel.persistence.run_folder import (
-    close_folder,
-    fingerprint,
-    open_run,
-    prepare_folder,
-    versions,
-    write_text_hashes,
-)
+from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
+from halflabel.persistence.training_texts import write_text_hashes
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import FolderStore, NoStore

@@ -20,6 +20,8 @@ class Stream(IntEnum):
     DECISION_SAMPLE = 8
     NAMES = 9
     DISTILLATION = 10
+    SUGGESTIONS = 11
+    LABEL_ERRORS = 12
     EPOCH_BATCHES = 100  # plus the number of the epoch
 
 

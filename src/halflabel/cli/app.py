@@ -28,6 +28,7 @@ from halflabel.cli.methods import methods
 from halflabel.cli.predict import predict
 from halflabel.cli.serve import serve
 from halflabel.cli.split import split
+from halflabel.cli.suggest import suggest
 from halflabel.cli.train import train
 from halflabel.cli.tune import tune
 from halflabel.errors import HalflabelError
@@ -36,7 +37,7 @@ USER_ERROR = 2  # exit code for what the user can fix
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, tune, distill, export, serve, check, split, augment, export_to,
+for command in (train, predict, evaluate, tune, suggest, distill, export, serve, check, split, augment, export_to,
                 cache, methods, info, demo):
     app.command()(command)
 app.add_typer(bench.app, name="bench")

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from halflabel.data.diagnostics import Diagnostic
 
 WARNINGS, ERRORS = 1, 2  # exit codes
-MAX_LABELS = 30  # rows of the table of labels
+MAX_LABELS = 30  # rows of a table
+TEXT_WIDTH = 60  # characters of a text in a table
 
 
 def check(
@@ -24,6 +25,8 @@ def check(
     *,
     unlabelled: options.Pool = None,
     dev: options.Dev = None,
+    model: Annotated[Path | None, options.plain(
+        metavar="DIR", help="Look for wrong labels, on the vectors of this model's encoder.")] = None,
     strict: Annotated[bool, options.option("--strict", help="Exit with code 1 if there are warnings.")] = False,
     encoder: options.Encoder = None,
     plan: options.Plan = None,
@@ -43,6 +46,7 @@ def check(
     \b
     halflabel check labelled.csv --unlabelled pool.jsonl --dev dev.csv
     halflabel check labelled.csv --strict --json
+    halflabel check labelled.csv --model model
     """
     from halflabel.cli.inputs import InputFiles
     from halflabel.data.diagnostics import Diagnostic
@@ -52,6 +56,8 @@ def check(
     try:
         texts = validate(InputFiles.named(labelled, unlabelled=unlabelled, dev=dev, text_column=text_column,
                                           label_column=label_column), report, diagnostics)
+        if model is not None and texts is not None:
+            find_wrong_labels(texts.labelled, model, report, diagnostics)
         if tokens and texts is not None:
             estimate_cost(texts, encoder, plan or "laptop", report, diagnostics)
     except HalflabelError as error:
@@ -112,6 +118,35 @@ def check_columns(files: InputFiles) -> list[Diagnostic]:
     return diagnostics
 
 
+def find_wrong_labels(labelled: Corpus, model: Path, report: dict[str, Any], diagnostics: list[Diagnostic]) -> None:
+    """Adds labels that are likely wrong, and near-duplicates with different labels."""
+    from halflabel.cli.models import open_model, with_vectors
+    from halflabel.data.diagnostics import Diagnostic
+    from halflabel.data.labels import Classes
+    from halflabel.label_errors import disagreeing_near_duplicates, find_label_errors
+
+    opened = with_vectors(open_model(model), model)
+    if labelled.task == "multi-label":
+        diagnostics.append(Diagnostic("note", f"{labelled.source} has several labels per text",
+                                      "wrong labels are looked for only where a text has one label"))
+        return
+    classes = Classes.of(labelled.labels)
+    vectors, y = opened.vectors(labelled.texts), classes.matrix(labelled.labels).argmax(axis=1)
+    texts, names = labelled.texts, classes.names
+    report["label_errors"] = [
+        {"text": texts[error.row], "given": names[error.given], "suggested": names[error.suggested],
+         "score": round(error.score, 4)} for error in find_label_errors(vectors, y, len(classes))]
+    report["near_duplicates"] = [
+        {"text": texts[i], "label": labelled.labels[i], "other_text": texts[j], "other_label": labelled.labels[j],
+         "cosine": round(cosine, 4)} for i, j, cosine in disagreeing_near_duplicates(vectors, y)]
+    if count := len(report["label_errors"]):
+        diagnostics.append(Diagnostic("warning", f"{count} of {len(labelled)} labels may be wrong",
+                                      "look at these texts again, those with the highest scores first"))
+    if count := len(report["near_duplicates"]):
+        diagnostics.append(Diagnostic("warning", f"{count} pair{'s' * (count > 1)} of nearly the same text "
+                                      f"{'have' if count > 1 else 'has'} different labels", "correct one of the two"))
+
+
 def estimate_cost(texts: TrainingTexts, encoder: str | None, plan: str, report: dict[str, Any],
                   diagnostics: list[Diagnostic]) -> None:
     """Adds lengths in tokens, and time and memory of training, estimated by encoding a few texts."""
@@ -142,6 +177,14 @@ def show(report: dict[str, Any], diagnostics: list[Diagnostic]) -> None:
         console.facts(facts)
     if report.get("labels"):
         console.table(("label", "texts"), list(report["labels"].items())[:MAX_LABELS], numbers=1)
+    if errors := report.get("label_errors"):
+        console.table(("text", "label", "suggested", "score"), [
+            (error["text"][:TEXT_WIDTH], error["given"], error["suggested"], error["score"])
+            for error in errors[:MAX_LABELS]], numbers=1)
+    if pairs := report.get("near_duplicates"):
+        console.table(("text", "label", "similar text", "label"), [
+            (pair["text"][:TEXT_WIDTH], pair["label"], pair["other_text"][:TEXT_WIDTH], pair["other_label"])
+            for pair in pairs[:MAX_LABELS]])
     for diagnostic in diagnostics:
         console.say(f"{diagnostic.level}: {diagnostic.what}; {diagnostic.action}")
     if not diagnostics:

@@ -43,7 +43,7 @@ def evaluate(
     """
     from halflabel.cli.inputs import labelled_rows
     from halflabel.cli.models import open_model
-    from halflabel.persistence.run_folder import training_text_notices
+    from halflabel.persistence.training_texts import training_text_notices
 
     opened = open_model(model, backend)
     corpus, notices = labelled_rows(file, text_column, label_column, opened.classes, role="test", unseen=True)

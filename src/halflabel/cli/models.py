@@ -5,9 +5,13 @@ from __future__ import annotations
 import gc
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from halflabel.errors import ModelError, SettingError
 from halflabel.persistence.interface import Model
+
+if TYPE_CHECKING:
+    from halflabel.suggestions import Predictor
 
 BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
 SAMPLE = 256  # texts on which an export is compared with its model
@@ -44,6 +48,13 @@ def open_model(folder: Path, backend: str | None = None, *, consistent: bool = F
     from halflabel.persistence.onnx_export import with_backend
 
     return with_backend(model, str(backend), sample_texts())
+
+
+def with_vectors(model: Model, folder: Path) -> Predictor:
+    """The model itself; an error if it has no vectors of texts, as a distilled one."""
+    if not hasattr(model, "vectors"):
+        raise ModelError(f"{folder} is a distilled model, which has no vectors of texts; give the model it was made from")
+    return cast("Predictor", model)
 
 
 def sample_texts() -> list[str]:

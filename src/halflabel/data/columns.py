@@ -123,6 +123,11 @@ def text_hash(text: str, size: int = 16) -> bytes:
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=size).digest()
 
 
+def text_hashes(texts: Sequence[str]) -> np.ndarray:
+    """A hash of each text in 8 bytes, (N,)."""
+    return np.fromiter((int.from_bytes(text_hash(text, size=8)) for text in texts), np.uint64, len(texts))
+
+
 def matching_rows(texts: Sequence[str], wanted: Iterable[str]) -> np.ndarray:
     """The rows of `texts` whose text is among the wanted ones, in order."""
     names = wanted if isinstance(wanted, (set, frozenset)) else frozenset(wanted)

@@ -69,6 +69,10 @@ class TrainedModel:
             parts.append(self.classify(h).scores.cpu().numpy())
         return np.concatenate(parts)
 
+    def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
+        """Vectors of the encoder, (N, H)."""
+        return encode(self.encoder, texts, progress, backend=self.backend)
+
     def classify(self, h: np.ndarray) -> Output:
         """The network's output for vectors (N, H)."""
         with torch.inference_mode():

@@ -5,31 +5,24 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
 
-from halflabel.atomic import replace_file, write_text
-from halflabel.data.columns import text_hash
+from halflabel.atomic import write_text
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of
-from halflabel.errors import ModelError, OutputError, SettingError
+from halflabel.errors import OutputError, SettingError
 from halflabel.integrity import CHECKSUMS, drop_checksums, read_json, require, write_checksums
-from halflabel.notices import Notice
 from halflabel.output_folders import filled
 from halflabel.persistence.model import TrainedModel, write_config
 from halflabel.persistence.model_folder import write_decision
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import RESTART, FolderStore, write_tensors
 from halflabel.types import Plan
-
-FILE = "texts.safetensors"
 
 
 class RunFinished(OutputError):
@@ -99,30 +92,3 @@ def versions() -> dict[str, str]:
 
     return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
             "transformers": transformers.__version__, "machine": platform.machine()}
-
-
-def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
-    """Writes 8 bytes for each training text."""
-    folder.mkdir(parents=True, exist_ok=True)
-    with replace_file(folder / FILE) as temporary:
-        save_file({"labelled": _hashes(labelled.texts), "unlabelled": _hashes(pool.texts)}, temporary)
-
-
-def training_text_notices(folder: Path, corpus: Corpus) -> list[Notice]:
-    """Notices about texts of the corpus that the model in the folder was trained on, as far as it has hashes."""
-    if not (folder / FILE).is_file():
-        return []
-    try:
-        trained = load_file(folder / FILE)
-    except SafetensorError as error:
-        raise ModelError(f"{folder / FILE} is damaged ({error}); copy the model again, or remove the file.") from None
-    hashes = _hashes(corpus.texts)
-    labelled = np.isin(hashes, trained["labelled"])
-    unlabelled = np.isin(hashes, trained["unlabelled"]) & ~labelled
-    return [Notice(f"{count} of the {len(corpus)} texts in {corpus.source} were {role} training texts of this model, "
-                   "so its metrics may be too high; evaluate on other texts")
-            for role, count in (("labelled", labelled.sum()), ("unlabelled", unlabelled.sum())) if count]
-
-
-def _hashes(texts: Sequence[str]) -> np.ndarray:
-    return np.fromiter((int.from_bytes(text_hash(text, size=8)) for text in texts), np.uint64, len(texts))

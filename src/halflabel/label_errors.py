@@ -1,0 +1,85 @@
+"""Labels that are likely wrong: confident learning on cross-fitted probabilities, and near-duplicates that disagree.
+
+Confident learning (Northcutt et al., 2021): each text is predicted by a classifier that was fitted without it. Its
+label is likely wrong if another class is more probable, and at least as probable as it is on average for the texts
+labelled with that class.
+
+Shapes: N labelled texts, K classes, H encoder width.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halflabel.active_learning import NEAR_DUPLICATE, Candidates
+from halflabel.methods.closed_form import logistic_regression
+from halflabel.randomness import Stream, generator
+
+Array = NDArray[np.floating]
+Columns = NDArray[np.integer]
+
+FOLDS = 5
+CHUNK = 1024  # texts whose similarities are in memory at a time
+
+
+class LabelError(NamedTuple):
+    """A text whose label is likely wrong; the score is by how much the suggested class is more probable."""
+
+    row: int
+    given: int
+    suggested: int
+    score: float
+
+
+def find_label_errors(vectors: Array, y: Columns, labels: int, *, seed: int = 0) -> list[LabelError]:
+    """Likely errors among labels y (N,) of texts with vectors (N, H), the most likely first."""
+    return confident_learning(cross_fitted(vectors, y, labels, seed=seed), y)
+
+
+def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0) -> Array:
+    """Probabilities (N, K) by logistic regression that was fitted without the text, by stratified folds.
+
+    The only text of a class is never predicted: its row is NaN.
+    """
+    x = Candidates.of(vectors, vectors[:0]).vectors
+    rng, fold = generator(seed, Stream.LABEL_ERRORS), np.full(len(y), -1)
+    for k in range(labels):
+        rows = rng.permutation(np.flatnonzero(y == k))
+        if len(rows) > 1:
+            fold[rows] = np.arange(len(rows)) % FOLDS
+    p = np.full((len(y), labels), np.nan)
+    for j in range(FOLDS):
+        if (held_out := fold == j).any():
+            model = logistic_regression(x[~held_out], y[~held_out], x[:0], labels)
+            p[held_out] = np.exp(model.log_probabilities(x[held_out]))
+    return p
+
+
+def confident_learning(p: Array, y: Columns) -> list[LabelError]:
+    """Likely errors among labels y (N,), by probabilities (N, K) of texts that the classifier did not see."""
+    predicted = np.flatnonzero(~np.isnan(p[:, 0]))
+    thresholds = np.full(p.shape[1], np.inf)
+    for k in np.unique(y[predicted]).tolist():
+        thresholds[k] = p[predicted[y[predicted] == k], k].mean()
+    errors = []
+    for row in predicted.tolist():
+        given, suggested = int(y[row]), int(np.where(p[row] >= thresholds, p[row], -1.0).argmax())
+        score = float(p[row, suggested] - p[row, given])
+        if p[row, suggested] >= thresholds[suggested] and score > 0:
+            errors.append(LabelError(row, given, suggested, score))
+    return sorted(errors, key=lambda error: -error.score)
+
+
+def disagreeing_near_duplicates(vectors: Array, y: Columns) -> list[tuple[int, int, float]]:
+    """Pairs of rows with nearly the same vector and different labels, and their cosines; the most similar first."""
+    x = Candidates.of(vectors, vectors[:0]).vectors
+    pairs: list[tuple[int, int, float]] = []
+    for start in range(0, len(x), CHUNK):
+        cosines = x[start : start + CHUNK] @ x.T
+        first, second = np.nonzero((cosines > NEAR_DUPLICATE) & (y[start : start + CHUNK, None] != y))
+        pairs += [(start + i, j, float(cosines[i, j])) for i, j in zip(first.tolist(), second.tolist(), strict=True)
+                  if start + i < j]
+    return sorted(pairs, key=lambda pair: -pair[2])
