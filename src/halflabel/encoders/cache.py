@@ -67,6 +67,10 @@ class EncoderCache:
         if isinstance(texts, LazySequence):  # a pool is found by its content, so that it is never encoded twice
             rows = list(self.vector_rows(texts, progress))
             return np.stack(rows) if rows else np.empty((0, self.encoder.width), np.float32)
+        return self._vectors_by_hash(texts, progress)
+
+    def _vectors_by_hash(self, texts: Sequence[str], progress: Progress | None) -> np.ndarray:
+        """Vectors of texts that are found one by one, (N, H)."""
         keys = [text_hash(text) for text in texts]
         vectors = self._read(set(keys))
         missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
@@ -82,7 +86,7 @@ class EncoderCache:
         """Vectors of texts, N rows of width H; those of pools stay on disk."""
         def rows(part: Sequence[str]) -> Sequence[np.ndarray]:
             if not isinstance(part, TextColumn):
-                return self.vectors(part, progress)  # type: ignore[return-value]
+                return self._vectors_by_hash(part, progress)  # type: ignore[return-value]
             files = shards(self.vector_folder / part.key, part, lambda texts: fixed_array(
                 encode(self.encoder, texts, consistent=True)), VECTOR_SHARD, progress)
             return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float32))
