@@ -53,7 +53,7 @@ def open_model(folder: Path, backend: str | None = None, *, consistent: bool = F
 def with_vectors(model: Model, folder: Path) -> Predictor:
     """The model itself; an error if it has no vectors of texts, as a distilled one."""
     if not hasattr(model, "vectors"):
-        raise ModelError(f"{folder} is a distilled model, which has no vectors of texts; give the model it was made from")
+        raise ModelError(f"{folder} is a distilled model, which has no vectors of texts; give its teacher")
     return cast("Predictor", model)
 
 
