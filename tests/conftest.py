@@ -9,8 +9,14 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import pytest
 import torch
+from hypothesis import settings
 
 torch.set_num_threads(1)
+
+# The same examples in every continuous-integration run; new ones whenever a person runs the tests.
+settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    settings.load_profile("ci")
 
 TOPICS = {
     "sport": "match team goal player coach league win season stadium referee striker keeper",

@@ -6,6 +6,7 @@ needed: a new format, with its writer if it has one, is one new module.
 
 from __future__ import annotations
 
+import codecs
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -124,7 +125,7 @@ def output_format(file: File, options: ReadOptions) -> str:
 
 def detect_format(file: File, options: ReadOptions) -> Format:
     """The format of a file, by its first bytes, its suffix or its content; an empty or unsupported file is refused."""
-    if not file.head.strip() and not file.content.strip():
+    if is_blank(file.head) and is_blank(file.content):
         raise empty(file)
     return _detect(file, file.head, lambda: file.content, options)
 
@@ -133,10 +134,15 @@ def is_plain_text(file: File, options: ReadOptions) -> bool:
     """Whether a stream has one text per line, as far as its first lines tell; no more of it is waited for."""
     if not file.is_utf8:
         return False
-    if not file.first_lines.strip():
+    if is_blank(file.first_lines):
         raise empty(file)
     return (not compression_of(file.first_lines)
             and _detect(file, file.first_lines, lambda: file.first_lines, options).name == "txt")
+
+
+def is_blank(data: bytes) -> bool:
+    """Whether there is nothing but whitespace, after a byte-order mark if there is one."""
+    return not data.removeprefix(codecs.BOM_UTF8).strip()
 
 
 def empty(file: File) -> DataError:
