@@ -1,12 +1,13 @@
 """Golden numbers: twenty steps of every method, so that a refactoring can show that it changed nothing.
 
-    python tests/golden.py      # writes golden.json; only after a change that is meant to change numbers
+    python tests/golden.py [METHOD ...]   # writes golden.json, only after a change that is meant to change numbers
 """
 
 from __future__ import annotations
 
 import json
 import os
+import sys
 import tempfile
 import zlib
 from pathlib import Path
@@ -72,7 +73,7 @@ def differences(found: Numbers, golden: Numbers) -> dict[str, float]:
 
 
 def main() -> None:
-    """Writes the file anew."""
+    """Writes the numbers of the given methods anew, or of all."""
     import conftest
     from halflabel.methods.registry import METHODS
 
@@ -80,8 +81,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         os.environ["HALFLABEL_CACHE"] = place + "/cache"
         encoder = numbered_encoder(conftest.make_tiny_encoder(Path(place) / "tiny"), Path(place) / "numbered")
-        golden = {f"{method} {plan}": numbers(method, plan, encoder) for method in sorted(METHODS) for plan in PLANS}
-    rows = (f"{json.dumps(name)}: {json.dumps(rounded(value))}" for name, value in golden.items())
+        golden = json.loads(FILE.read_text(encoding="utf-8"))
+        golden |= {f"{method} {plan}": numbers(method, plan, encoder) for method in sys.argv[1:] or sorted(METHODS)
+                   for plan in PLANS}
+    rows = (f"{json.dumps(name)}: {json.dumps(rounded(value))}" for name, value in sorted(golden.items()))
     FILE.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
 
 

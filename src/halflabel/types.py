@@ -50,6 +50,7 @@ class Plan:
     survey: int  # pool texts in the evaluation pass of an epoch, at most
     minutes: float  # time budget; infinite for none
     warmup_batch: int = 0  # labelled texts in a warm-up step; 0 for labelled_batch
+    guard: Literal["on", "off"] = "on"  # abandon the pool if the predicted labels collapse to few
     frozen_layers: int = 0  # lowest layers that are not trained; their hidden states are computed once and cached
 
     @property

@@ -12,11 +12,13 @@ import torch
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
+from halflabel.errors import SettingError
 from halflabel.evaluation.metrics import collapsed, effective_classes
 from halflabel.events import Event, StepProgress
 from halflabel.nn.pseudo_labels import NoLabels, SelfAdaptive, Target
 from halflabel.training.collapse import PoolState
 from halflabel.training.interrupt import Interrupted, request_stop
+from halflabel.training.statistics import EpochStatistics
 
 
 @pytest.mark.parametrize(("shares", "reference", "expected"), [
@@ -80,6 +82,29 @@ def test_a_collapsing_run_says_so_and_ends_as_one_without_pool_and_balance(tiny_
     assert clf.labeled_iter_.tolist() == [0] * len(texts) + [-1] * len(pool)
     assert len(set(clf.predict(pool))) == 3
     np.testing.assert_array_equal(clf.predict_proba(pool), alone.predict_proba(pool))
+
+
+@pytest.mark.usefixtures("all_alike")
+def test_without_the_guard_a_collapsing_run_goes_on(tiny_encoder: str) -> None:
+    texts, labels = tiny_texts(8)
+    pool, _ = tiny_texts(30, seed=1)
+    clf = TextClassifier("bdd-f", tiny_encoder, "frozen", settings=SHORT | {"guard": "off"})
+    clf.fit(texts, labels, unlabelled=pool)
+    assert clf.notices_ == [] and clf.termination_condition_ == "all steps done"
+    assert len(set(clf.predict(pool))) == 1
+
+
+def test_the_guard_is_on_or_off() -> None:
+    with pytest.raises(SettingError, match="guard=maybe is not known; give on or off"):
+        TextClassifier("bdd-f", settings={"guard": "maybe"}).fit(["a", "b"], ["x", "y"])
+
+
+def test_several_labels_per_text_are_judged_by_their_pseudo_labels() -> None:
+    y = torch.tensor([[1.0, 1.0, 0.0], [0.0, 1.0, 0.0]])
+    p = torch.tensor([[0.8, 0.1, 0.1], [0.8, 0.1, 0.1]])
+    several = EpochStatistics(np.arange(2), torch.zeros(2, 4), y, p, Target(y, torch.ones(2)), "multi-label")
+    assert several.shares().tolist() == pytest.approx([1 / 3, 2 / 3, 0.0])
+    assert several._replace(task="multi-class").shares().tolist() == [1.0, 0.0, 0.0]
 
 
 def test_a_method_without_pseudo_labels_is_checked_too(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,8 +17,9 @@ COLLAPSE_THRESHOLD = 0.6
 class PoolState(nn.Module):
     """Pseudo-labels and trust as buffers, so that a checkpoint holds them."""
 
-    def __init__(self, labels: int, unlabelled: int, task: Task = "multi-class") -> None:
+    def __init__(self, labels: int, unlabelled: int, task: Task = "multi-class", *, guard: bool = True) -> None:
         super().__init__()
+        self.guard = guard  # whether a collapse is looked for
         # Latest pseudo-label of each text: its column, in as few bytes as possible, since there may be many texts;
         # for several labels per text a row of booleans.
         columns = torch.from_numpy(np.full(unlabelled, -1, np.min_scalar_type(-labels)))
@@ -46,7 +47,8 @@ class PoolState(nn.Module):
 
     def collapsed(self, shares: np.ndarray) -> bool:
         """Whether class shares (K,) have collapsed to few classes; never once the pool was abandoned."""
-        return float(self.trust) > 0.0 and collapsed(shares, self.reference.double().numpy(), COLLAPSE_THRESHOLD)
+        watched = self.guard and float(self.trust) > 0.0
+        return watched and collapsed(shares, self.reference.double().numpy(), COLLAPSE_THRESHOLD)
 
     def abandon(self) -> str:
         """Sets the trust in the pool to zero and forgets its pseudo-labels; returns the reason.

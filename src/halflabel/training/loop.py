@@ -76,7 +76,7 @@ class Trainer:
         self.method_uses_pool = problem.unlabelled > 0 and objective.method.uses_pool
         self.average = averaged_model(objective.network, plan.ema)
         self.optimizers = Optimizers(objective, plan)
-        self.pool = PoolState(problem.y.shape[1], problem.unlabelled, problem.task)
+        self.pool = PoolState(problem.y.shape[1], problem.unlabelled, problem.task, guard=plan.guard == "on")
         self.after_warmup, self.moments_after_warmup = snapshot(objective), State()
         self.best: State = {}
         self.dev_score: float | None = None

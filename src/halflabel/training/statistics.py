@@ -14,6 +14,7 @@ from halflabel.encoders.inputs import Inputs
 from halflabel.evaluation.metrics import variance_difference
 from halflabel.nn.pseudo_labels import Target
 from halflabel.training.objective import Objective, Problem
+from halflabel.types import Task
 
 BATCH = 8192  # texts that are encoded and classified at a time
 
@@ -26,9 +27,13 @@ class EpochStatistics(NamedTuple):
     y: Tensor  # (N_l + M, K) labels, and pseudo-labels times their weight
     p: Tensor  # (M, K) probabilities of the unlabelled texts
     target: Target
+    task: Task
 
     def shares(self) -> np.ndarray:
-        """The distribution of predicted labels over the pool, (K,)."""
+        """The distribution of labels over the pool, (K,): the predicted one, or all accepted ones of each text."""
+        if self.task == "multi-label":
+            counts = self.target.weighted.cpu().sum(dim=0)
+            return (counts / counts.sum().clamp_min(1e-12)).double().numpy()
         counts = torch.bincount(self.p.argmax(dim=1), minlength=self.p.shape[1])
         return (counts / max(1, len(self.p))).double().numpy()
 
@@ -60,7 +65,8 @@ def epoch_statistics(objective: Objective, problem: Problem, rows: np.ndarray) -
     f, scores = outputs(objective, problem.inputs, everything)
     p = objective.method.probabilities(scores[problem.labelled :])
     target = objective.pseudo_labels.label(p.to(objective.device))
-    return EpochStatistics(rows, f, torch.cat([problem.y.nan_to_num().cpu(), target.weighted.cpu()]), p, target)
+    return EpochStatistics(rows, f, torch.cat([problem.y.nan_to_num().cpu(), target.weighted.cpu()]), p, target,
+                           problem.task)
 
 
 @torch.inference_mode()
