@@ -1,6 +1,9 @@
-"""Writes the tables of the documentation from the committed results; `--check` only compares them.
+"""Writes the tables of the documentation, and the report of the reduced protocol, from the committed results.
 
     python benchmarks/tables.py [--check]
+
+`--check` writes nothing and fails if one of them is stale, if a table has lost its place in the documentation, or if
+prose states an accuracy (a number with three decimals) that no table has and that is not marked `<!-- by hand -->`.
 """
 
 from __future__ import annotations
@@ -17,18 +20,29 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
-TARGETS = ("README.md", "docs/results.md")
+TARGETS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
+BLOCK = re.compile(r"<!-- table: ([\w-]+) -->\n(.*?)<!-- end -->", flags=re.S)
+BY_HAND = "<!-- by hand -->"
 REDUCED, POOL = Path(__file__).parent / "reduced", 4000  # the reduced protocol, its unlabelled texts
 Line = dict[str, Any]
 
 
 def main() -> None:
+    from halflabel.bench.comparisons import evaluate_claims
+    from halflabel.bench.report import make_document
+    from halflabel.bench.results import load_results
+
     tables = {name: make() for name, make in TABLES.items()}
-    stale = [name for name in TARGETS if (ROOT / name).read_text(encoding="utf-8") != filled(ROOT / name, tables)]
+    results = load_results(REDUCED / "results.jsonl")
+    report = make_document(results, evaluate_claims(results))
+    wanted = {file: filled(file, tables) for file in TARGETS} | {REDUCED / "report.md": report.markdown()}
+    stale = {file: text for file, text in wanted.items() if file.read_text(encoding="utf-8") != text}
     if "--check" in sys.argv:
-        sys.exit(f"tables are stale in {', '.join(stale)}: run python benchmarks/tables.py" if stale else 0)
-    for target in stale:
-        (ROOT / target).write_text(filled(ROOT / target, tables), encoding="utf-8")
+        sys.exit("\n".join([*(f"{file.relative_to(ROOT)} is stale: run python benchmarks/tables.py" for file in stale),
+                            *lost_tables(), *unsupported_figures(tables)]) or 0)
+    for file, text in stale.items():
+        file.write_text(text, encoding="utf-8")
+    (REDUCED / "report.html").write_text(report.html(), encoding="utf-8")  # not compared: its figures depend on fonts
 
 
 def filled(file: Path, tables: dict[str, str]) -> str:
@@ -36,7 +50,28 @@ def filled(file: Path, tables: dict[str, str]) -> str:
     def block(found: re.Match[str]) -> str:
         return f"<!-- table: {found[1]} -->\n{tables[found[1]]}\n<!-- end -->"
 
-    return re.sub(r"<!-- table: ([\w-]+) -->\n.*?<!-- end -->", block, file.read_text(encoding="utf-8"), flags=re.S)
+    return BLOCK.sub(block, file.read_text(encoding="utf-8"))
+
+
+def lost_tables() -> list[str]:
+    """Tables that no document shows."""
+    shown = {found[1] for file in TARGETS for found in BLOCK.finditer(file.read_text(encoding="utf-8"))}
+    return [f"the table {name} is in no document" for name in TABLES if name not in shown]
+
+
+def unsupported_figures(tables: dict[str, str]) -> list[str]:
+    """Accuracies in paragraphs that no table has and that are not marked as taken by hand."""
+    number = r"(?<![\w.,])\d\.\d{3}(?![\w.])"
+    known = set(re.findall(number, "\n".join(tables.values())))
+    found = []
+    for file in TARGETS:
+        text = file.read_text(encoding="utf-8")
+        prose = re.sub(r"```.*?```|`[^`]*`", "", BLOCK.sub("", text), flags=re.S) if BLOCK.search(text) else ""
+        for paragraph in re.split(r"\n\s*\n", prose):
+            unknown = [x for x in re.findall(number, paragraph) if x not in known]
+            if unknown and BY_HAND not in paragraph and not paragraph.startswith(("    ", "|")):
+                found.append(f"{file.relative_to(ROOT)} states {', '.join(unknown)}, which no table has")
+    return found
 
 
 def lines(name: str, folder: Path = RESULTS) -> list[Line]:

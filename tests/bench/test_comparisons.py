@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from halflabel.bench.comparisons import average_ranks, paired_test, sign_flip_p
+from halflabel.bench.comparisons import average_ranks, hierarchical_interval, holm, paired_test, sign_flip_p
 
 SCORES = {"a": {"x": 0.9, "y": 0.5}, "b": {"x": 0.8, "y": 0.5}, "c": {"x": 0.8, "y": 0.7}, "d": {"x": 0.1, "y": 0.1}}
 
@@ -83,3 +83,26 @@ def test_many_differences_are_tested_by_a_sample_of_signs() -> None:
 def test_scores_without_a_partner_are_a_mistake() -> None:
     with pytest.raises(AssertionError, match="for each seed"):
         paired_test([1.0], [])
+
+
+def test_holm_corrects_for_the_number_of_tests() -> None:
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx([0.03, 0.06, 0.06])
+    assert holm([0.5, 0.9]) == [1.0, 1.0] and holm([0.02]) == [0.02] and holm([]) == []
+
+
+def test_many_seeds_on_two_sets_that_disagree_show_nothing() -> None:
+    rng = np.random.default_rng(0)
+    agree = {name: 0.02 + 0.005 * rng.standard_normal(50) for name in "abcd"}
+    disagree = {"a": 0.05 + 0.005 * rng.standard_normal(50), "b": -0.01 + 0.005 * rng.standard_normal(50)}
+    low, high = hierarchical_interval(agree)
+    assert 0.015 < low < high < 0.025
+    low, high = hierarchical_interval(disagree)
+    assert low < 0 < high and sign_flip_p(np.concatenate(list(disagree.values()))) < 0.001
+
+
+def test_what_is_detectable_is_found_four_times_in_five() -> None:
+    rng = np.random.default_rng(2)
+    noise = rng.standard_normal((2000, 15))
+    effects = [paired_test(row, np.zeros(15)).detectable for row in noise[:50]]
+    found = stats.ttest_1samp(noise + np.mean(effects), 0.0, axis=1).pvalue < 0.05
+    assert found.mean() == pytest.approx(0.8, abs=0.05)

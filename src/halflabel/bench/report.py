@@ -15,6 +15,7 @@ from halflabel.bench import figures, paper
 from halflabel.bench.comparisons import (
     ALPHA,
     CLAIMS,
+    POWER,
     ClaimResult,
     PairedTest,
     average_ranks,
@@ -109,26 +110,32 @@ def claim_section(claims: list[ClaimResult], results: Results) -> Iterator[Eleme
     yield Paragraph(
         "A difference is between two methods on the same samples. Its units are pairs of a set and a seed (samples of "
         "one seed with more or fewer labels share texts, so their mean counts once); n is the number of units. p is "
-        "two-sided, by sign flips: with n units it is at least 2 / 2ⁿ, so 0.25 with three and 0.0625 with five. "
-        f"**holds**: higher with p < {ALPHA}; **contradicted**: lower with p < {ALPHA}; otherwise only the direction "
-        "is given, and the claim is neither shown nor refuted here.")
+        "two-sided, by sign flips: with n units it is at least 2 / 2ⁿ, so 0.25 with three and 0.0625 with five; "
+        f"below it stands p corrected for all {len(claims)} comparisons of this table (Holm). The interval below a "
+        "difference is a bootstrap over sets and over seeds within them, since seeds of one set share its test texts. "
+        f"**detectable** is the true difference that these units would show with a power of {POWER:.0%} before the "
+        f"correction. **holds** and **contradicted**: corrected p < {ALPHA} and an interval without zero; otherwise "
+        "only the direction is given, and the claim is neither shown nor refuted here.")
     rows: list[list[TableCell | str]] = []
     previous = ""
     for claim in claims:
         rows.append([TableCell(claim.claim, CLAIMS[claim.claim]) if claim.claim != previous else "",
                      TableCell(f"`{claim.a}` over `{claim.b}`", f"{claim.measure}; {claim.where}"),
                      f"{claim.mean_a:.4f}", f"{claim.mean_b:.4f}",
-                     TableCell(signed(claim.test.difference, 4), interval(claim.test, 4)), str(claim.test.n),
-                     p_value(claim.test), TableCell(claim.verdict, mark=MARKS.get(claim.verdict, ""))])
+                     TableCell(signed(claim.test.difference, 4), f"{signed(claim.low, 4)} to {signed(claim.high, 4)}"),
+                     f"{claim.test.detectable:.4f}" if claim.test.n > 1 else "-", str(claim.test.n),
+                     TableCell(p_value(claim.test), f"{claim.adjusted_p:.3f}"),
+                     TableCell(claim.verdict, mark=MARKS.get(claim.verdict, ""))])
         previous = claim.claim
-    yield DataTable(["claim", "compared", "first", "second", "difference", "n", "p", "verdict"], rows, text_columns=2)
+    yield DataTable(["claim", "compared", "first", "second", "difference", "detectable", "n", "p", "verdict"], rows,
+                    text_columns=2)
     yield from mixed_commits(results.runs)
     if untested := [name for name in CLAIMS if name not in {claim.claim for claim in claims}]:
         yield Paragraph(f"No runs for: {', '.join(untested)}.")
-    yield Details("The difference on each set", [DataTable(
+    yield Details("The difference on each set and number of labels", [DataTable(
         ["claim", "compared", "where", "set", "difference", "seeds"],
         [[claim.claim, f"`{claim.a}` over `{claim.b}`, {claim.measure}", claim.where, name, signed(gap, 4), str(count)]
-         for claim in claims for name, gap, count in claim.by_set], text_columns=4)])
+         for claim in claims for name, gap, count in claim.by_size], text_columns=4)])
 
 
 # Tables of results

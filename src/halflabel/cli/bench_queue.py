@@ -150,7 +150,7 @@ def write(source: Path, *, json: bool) -> None:
         console.table(("claim of the paper", *kinds),
                       [(claim, *(values.count(kind) for kind in kinds)) for claim, values in verdicts.items()],
                       numbers=5)
-        console.hint("numbers of comparisons; holds and contradicted: p < 0.05 over the samples, the others: not")
+        console.hint("numbers of comparisons; holds and contradicted: corrected p < 0.05 and an interval without zero")
     console.say(f"the report is in {report['html']}")
 
 
