@@ -41,7 +41,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "max_tokens": (4, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
     "frozen_layers": (0, 1e3),
 }
-_CHOICES: dict[str, tuple[str, ...]] = {"schedule": ("constant", "linear"), "guard": ("on", "off")}
+CHOICES: dict[str, tuple[str, ...]] = {"schedule": ("constant", "linear"), "guard": ("on", "off")}
 # Ours: on frozen vectors a head overfits a hundred texts unless most of their entries are dropped.
 MULTILABEL: dict[str, dict[str, Any]] = {
     "frozen": {"epochs": 10, "epoch_steps": 60, "warmup": 300, "head_rate": 5e-3, "token_drop": 0.7},
@@ -62,11 +62,11 @@ def plan_named(name: str, **changes: Any) -> Plan:
 
 def adjustable() -> list[str]:
     """Names of the fields that `--set` may change."""
-    return [f.name for f in fields(Plan) if f.name in _LIMITS or f.name in _CHOICES]
+    return [f.name for f in fields(Plan) if f.name in _LIMITS or f.name in CHOICES]
 
 
 def _check(key: str, value: Any) -> None:
-    if choices := _CHOICES.get(key):
+    if choices := CHOICES.get(key):
         if value not in choices:
             raise SettingError(f"{key}={value} is not known; give {' or '.join(choices)}.")
         return

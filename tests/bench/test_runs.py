@@ -37,11 +37,17 @@ def test_a_run_survives_json() -> None:
     ({"seed": -1}, "seed=-1 is out of range"),
     ({"unlabelled": 2.5}, "unlabelled=2.5 is out of range"),
     ({"settings": {"m": "much"}}, "the setting 'm' is not a number"),
+    ({"settings": {"guard": 0}}, "the setting 'guard' is not one of on, off"),
     ({"sed": 3}, "a run has no field 'sed'"),
 ])
 def test_invalid_fields_are_an_error(change: dict[str, Any], message: str) -> None:
     with pytest.raises(SettingError, match=message):
         Run.from_json(RUN.to_json() | change)
+
+
+def test_settings_are_numbers_or_words() -> None:
+    run = Run.from_json(RUN.to_json() | {"settings": {"guard": "off", "epochs": 2.0, "m": 0.25}})
+    assert run.changes == "epochs=2 guard=off m=0.25" and Run.from_json(run.to_json()) == run
 
 
 def test_a_missing_field_is_named() -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halflabel.bench.corpora import open_corpus
-from halflabel.bench.runs import FAMILIES, PLANS, Run, resolve, validate, without_pool
+from halflabel.bench.runs import FAMILIES, PLANS, Run, RunSettings, resolve, validate, without_pool
 from halflabel.bench.sampling import PROTOCOL_SETTINGS, dev_size, run_data
 from halflabel.errors import HalflabelError, SettingError
 from halflabel.types import Task
@@ -32,7 +32,7 @@ class Grid:
     protocols: tuple[str, ...] = ("none",)
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
     unlabelled: int | None = None  # None: what the largest labelled sample and a dev set leave, up to POOL_LIMIT
-    settings: tuple[tuple[str, float], ...] = ()
+    settings: RunSettings = ()
     encoder: str | None = None
 
     @classmethod
@@ -122,7 +122,7 @@ def _task(method: str) -> Task:
     return find(resolve(method).method).task
 
 
-def _applicable(settings: Sequence[tuple[str, float]], method: str) -> tuple[tuple[str, float], ...]:
+def _applicable(settings: RunSettings, method: str) -> RunSettings:
     """The settings that a method or its plan has; the others are for other methods of the grid."""
     from halflabel.methods.registry import find
     from halflabel.plans import adjustable

@@ -9,7 +9,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, NamedTuple
 
-from halflabel.bench.runs import Run, resolve, without_pool
+from halflabel.bench.runs import Run, RunSettings, resolve, without_pool
 from halflabel.errors import SettingError
 from halflabel.types import Task
 
@@ -162,7 +162,7 @@ def classes_drawn_evenly(name: str) -> int:
     return statistics()[name].classes if TASKS.get(name) == "multi-class" else 1
 
 
-def settings(name: str, method: str) -> tuple[tuple[str, float], ...]:
+def settings(name: str, method: str) -> RunSettings:
     """The paper's settings for a method on a corpus, without those that an ablation changes."""
     resolved, changes = resolve(method)
     values = SETTINGS.get(resolved, {})

@@ -189,8 +189,8 @@ def _names(results: Sequence[RunResult]) -> dict[int, str]:
     names = {}
     for result in results:
         several = len(variants[result.run.method, SampleSize.of(result.run)]) > 1
-        settings = " ".join(f"{name}={value:g}" for name, value in result.run.settings)
-        names[id(result)] = f"{result.run.method} {settings}" if several and settings else result.run.method
+        settings = result.run.changes if several else ""
+        names[id(result)] = f"{result.run.method} {settings}" if settings else result.run.method
     return names
 
 
@@ -248,7 +248,7 @@ def _run_order(result: RunResult) -> tuple[int, str, str, str]:
 
 
 def _describe(run: Run) -> str:
-    settings = "".join(f", {name}={value:g}" for name, value in run.settings)
+    settings = f", {run.changes}" if run.settings else ""
     return f"{run.method} on {SampleSize.of(run).title}, {run.plan}, {run.protocol}, seed {run.seed}{settings}"
 
 

@@ -9,9 +9,11 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from halflabel.errors import SettingError
+from halflabel.plans import CHOICES
 
 PLANS = ("frozen", "laptop", "paper")
 PROTOCOLS = ("dev", "none")
+RunSettings = tuple[tuple[str, float | str], ...]
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class Run:
     unlabelled: int
     seed: int
     protocol: str  # "dev" (best epoch on a dev set, as in the papers) | "none" (last epoch)
-    settings: tuple[tuple[str, float], ...] = ()  # changes to the plan or to hyper-parameters
+    settings: RunSettings = ()  # changes to the plan or to hyper-parameters
     encoder: str | None = None
 
     @property
@@ -42,8 +44,15 @@ class Run:
 
     def to_json(self) -> dict[str, Any]:
         """The fields; settings as an object with 1 for 1.0, so that neither order nor spelling changes the key."""
-        settings = {name: int(value) if value == value // 1 else value for name, value in self.settings}
+        settings = {name: value if isinstance(value, str) or value != value // 1 else int(value)
+                    for name, value in self.settings}
         return asdict(self) | {"settings": settings}
+
+    @property
+    def changes(self) -> str:
+        """The settings as `--set` takes them."""
+        return " ".join(f"{name}={value}" if isinstance(value, str) else f"{name}={value:g}"
+                        for name, value in self.settings)
 
     @classmethod
     def from_json(cls, content: Mapping[str, Any]) -> Run:
@@ -69,8 +78,10 @@ def validate(run: Run) -> Run:
         value = getattr(run, name)
         if not isinstance(value, int) or isinstance(value, bool) or value < minimum:
             raise SettingError(f"{name}={value!r} is out of range; give a whole number from {minimum}")
-    if bad := [key for key, value in run.settings if isinstance(value, bool) or not isinstance(value, int | float)]:
-        raise SettingError(f"the setting '{bad[0]}' is not a number; give a number")
+    if bad := [name for name, value in run.settings
+               if isinstance(value, bool) or not isinstance(value, str if name in CHOICES else int | float)]:
+        wanted = "one of " + ", ".join(CHOICES[bad[0]]) if bad[0] in CHOICES else "a number"
+        raise SettingError(f"the setting '{bad[0]}' is not {wanted}; give {wanted}")
     return run
 
 

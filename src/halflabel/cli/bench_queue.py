@@ -160,7 +160,7 @@ def show_runs(runs: Sequence[Run], *, json: bool) -> None:
         console.say_json([run.to_json() | {"run": run.key} for run in runs])
         return
     rows = [(run.set, run.method, run.plan, run.label_budget, str(run.unlabelled), run.protocol, str(run.seed),
-             " ".join(f"{key}={value:g}" for key, value in run.settings) or "-", run.key) for run in runs]
+             run.changes or "-", run.key) for run in runs]
     widths = [max(map(len, column)) for column in zip(COLUMNS, *rows, strict=True)]
     for row in (COLUMNS, *rows):
         console.say("  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip())
