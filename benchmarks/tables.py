@@ -113,6 +113,19 @@ def accuracy() -> str:
     return markdown(["method", *(x for n in shots for x in (f"{n} labels per class", "time"))], body)
 
 
+def encoders() -> str:
+    """Accuracy of `lift` on frozen vectors by encoder and set, and texts that are encoded in a second."""
+    rows = lines("encoders")
+    sets = sorted({(row["set"], row["per_class"]) for row in rows})
+    body = []
+    for (name,), some in grouped(rows, "encoder").items():
+        cells = grouped(some, "set", "per_class")
+        scores = [spread([row["accuracy"] for row in cells[key]]) if key in cells else "not run" for key in sets]
+        speed = statistics.median(row["texts_per_second"] for row in some)
+        body.append([name.replace("+", " + "), str(some[0]["width"]), *scores, f"{speed:.0f}"])
+    return markdown(["encoder", "width", *(f"{name}, {n} per class" for name, n in sets), "texts per second"], body)
+
+
 def balance() -> str:
     """BDD against AM on each set, and the mean difference over paired seeds."""
     body = []
@@ -394,7 +407,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup, "reduced": partial(reduced, "multi-class", "argmax"),
     "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
-    "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),
+    "encoders": encoders, "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),
     "reduced-tuned-several": partial(reduced_tuned, "multi-label", "prior-quantile")}
 
 if __name__ == "__main__":

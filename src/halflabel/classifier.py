@@ -52,7 +52,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         A name that `halflabel methods` lists. By default the labels choose: `lift` for one label per text, `bdd-ml` for
         several.
     encoder : str, optional
-        `minilm`, a folder, or a name on the Hugging Face hub. By default the plan's encoder.
+        A name that `halflabel encoders` lists, a folder, or a name on the Hugging Face hub. Several with commas
+        ("minilm,gte-small") are joined; "auto" takes the one of those on this machine that predicts held-out labels
+        best, and "auto:minilm,FOLDER" chooses among those. By default the plan's encoder.
     plan : {"laptop", "frozen", "paper"}
         `laptop` fine-tunes the encoder within `minutes`, `frozen` trains on vectors that are computed once, `paper`
         follows the schedule of the S2TC-BDD paper.
@@ -305,7 +307,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         with TemporaryDirectory() as parent:
             for name, content in files.items():
                 file = Path(parent, name)
-                file.parent.mkdir(exist_ok=True)
+                file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
             self._adopt(load(parent))
 

@@ -21,6 +21,7 @@ BASE = 0.6  # gigabytes that Python, torch and Arrow take by themselves
 
 def token_lengths(encoder: TextEncoder, texts: list[str]) -> np.ndarray:
     """Tokens of each text, as if there were no limit, (N,)."""
+    encoder = encoder.parts[0]
     limit = encoder.max_tokens
     encoder.max_tokens = 10 * limit
     try:

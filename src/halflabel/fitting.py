@@ -21,22 +21,26 @@ from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of, concat
 from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
+from halflabel.encoders.catalogue import is_auto
 from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
 from halflabel.encoders.loading import load_encoder
+from halflabel.encoders.selection import choose_encoder
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
 from halflabel.events import EncodingProgress, Report, silent
+from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
 from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels, unlearnable_notices
 from halflabel.nn.network import PrecomputedVectors
+from halflabel.notices import Notice
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
 from halflabel.persistence.training_texts import write_text_hashes
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
-from halflabel.training.checkpoint import FolderStore, NoStore
+from halflabel.training.checkpoint import RESTART, FolderStore, NoStore
 from halflabel.training.loop import Outcome, Trainer, train
 from halflabel.training.objective import Objective, Problem, StartInputs, StartResult
 from halflabel.training.statistics import outputs
@@ -69,18 +73,22 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     earlier = None if folder is None else open_run(folder, settings, texts, resume)
     if method.labelled_as_pool and not given:
         pool = labelled.without_labels()
-    encoder = make_encoder(method, settings, concat(labelled.texts, pool.texts))
+    chosen, choice = settings, list[Notice]()
+    if is_auto(settings.encoder):
+        chosen, choice = with_chosen_encoder(settings, labelled, classes, folder if earlier else None)
+    teacher = make_encoder(method, chosen, concat(labelled.texts, pool.texts))
+    encoder = teacher if settings.plan.frozen else teacher.parts[0]
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
     objective = Objective(PrecomputedVectors() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
-    problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
+    problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth, teacher)
     plan = Plan.from_json(earlier["plan"]) if earlier else within_passes(settings.plan, problem.unlabelled)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
         fit_to_minutes(trainer, report)
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
-        "encoder": settings.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
+        "encoder": chosen.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
         "texts": {"labelled": len(labelled), "unlabelled": given, "fingerprint": texts},
         "matrix": given_classes is not None, "hard_labels": unlearnable}
     model = TrainedModel(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
@@ -89,7 +97,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         write_text_hashes(folder, labelled, pool)
         prepare_folder(folder, model, trainer.plan, settings)
     store = NoStore() if folder is None else FolderStore(folder)
-    notices = unlearnable_notices(unlearnable)
+    notices = [*choice, *unlearnable_notices(unlearnable)]
     for notice in notices:
         report(notice)
     outcome = train(trainer, store, report, dev_scorer, checkpoint_seconds=checkpoint_seconds)
@@ -128,13 +136,27 @@ def make_encoder(method: Method, settings: Settings, texts: Sequence[str]) -> Te
         size = int(settings.hyper.get("vocabulary", method.defaults["vocabulary"]))
         return BagOfWords.fit(texts, size, tf_idf=method.bag_of_words == "tf-idf")
     encoder = load_encoder(settings.encoder, settings.plan.max_tokens, method.depths)
-    freeze(encoder, settings.plan)
+    freeze(encoder.parts[0], settings.plan)
     return encoder
 
 
+def with_chosen_encoder(settings: Settings, labelled: Corpus, classes: Classes,
+                        resumed: Path | None) -> tuple[Settings, list[Notice]]:
+    """The settings with the encoder that held-out labels choose, or that a run which is resumed has chosen."""
+    if resumed is not None:
+        return replace(settings, encoder=str(read_json(resumed / "config.json", RESTART)["encoder"])), []
+    name, notice = choose_encoder(settings.encoder, labelled.texts, classes.matrix(labelled.labels), settings.plan,
+                                  settings.seed)
+    return replace(settings, encoder=name), [notice]
+
+
 def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
-                 settings: Settings, report: Report = silent, truth: list[Any] | None = None) -> Problem:
-    """Token ids or precomputed vectors of all texts, labelled first, in as many views as the method wants."""
+                 settings: Settings, report: Report = silent, truth: list[Any] | None = None,
+                 teacher: TextEncoder | None = None) -> Problem:
+    """Token ids or precomputed vectors of all texts, labelled first, in as many views as the method wants.
+
+    A `teacher` that is another encoder gives the vectors that soft labels are fitted on before the first step.
+    """
     plan, method = settings.plan, objective.method
     y = torch.from_numpy(classes.matrix(labelled.labels))
     objective.pseudo_labels.set_labelled(y)
@@ -147,9 +169,13 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
 
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     if method.start is not None:
-        names = partial(name_vectors, encoder, phrases_for(classes, settings.names)) if settings.names else None
+        teachers = None
+        if teacher is not None and teacher is not encoder:
+            teachers = partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress)
+        names = (partial(name_vectors, teacher or encoder, phrases_for(classes, settings.names))
+                 if settings.names else None)
         start = method.start(StartInputs(views[0], y, encoder, lambda: cache.vectors(views[0], progress),
-                                         settings.seed, names))
+                                         settings.seed, names, teachers))
     inputs: Inputs
     if plan.frozen:
         inputs = VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from halflabel.encoders.catalogue import is_auto, names_in
 from halflabel.errors import SettingError, WrongTask
 from halflabel.methods import METHODS, find
 from halflabel.plans import adjustable, plan_named
@@ -56,4 +57,7 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
     if names and not chosen.uses_names:
         raise SettingError(f"the method {chosen.name} does not use class names; choose lift, or leave out the names.")
     encoder = WORDS if chosen.bag_of_words else encoder or adapted.encoder
+    if len(names_in(encoder)) > 1 and not (adapted.frozen or chosen.uses_teachers or is_auto(encoder)):
+        raise SettingError(f"the method {chosen.name} fine-tunes one encoder; name one, or use the plan frozen, which "
+                           "joins the vectors of several.")
     return Settings(chosen.name, adapted, encoder, seed, hyper, names or {})

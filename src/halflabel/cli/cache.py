@@ -10,7 +10,7 @@ from halflabel.cli import console, options
 
 KINDS = {"pools": "unlabelled texts", "tokens": "token ids", "vectors": "sentence vectors",
          "states": "hidden states of frozen layers", "onnx": "ONNX graphs", "translations": "back-translations",
-         "corpora": "benchmark corpora"}
+         "corpora": "benchmark corpora", "encoders": "downloaded encoders"}
 
 
 def cache(

@@ -66,7 +66,8 @@ Method = Annotated[str | None, option(metavar="NAME", help="Training method; `ha
                                       show_default="lift, or bdd-ml for several labels per text")]
 Encoder = Annotated[str | None, option(
     metavar="NAME|PATH", show_default="the plan's encoder",
-    help="Text encoder: minilm, a model of the Hugging Face hub, or a folder.")]
+    help="Text encoder: a name of `halflabel encoders`, a model of the Hugging Face hub, or a folder; several with "
+         "commas are joined, and `auto` chooses by held-out labels.")]
 Plan = Annotated[str | None, option(
     metavar="frozen|laptop|paper", show_default="laptop",
     help="Training schedule: frozen encoder, fine-tuning within minutes, or the paper's.")]

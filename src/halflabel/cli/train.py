@@ -14,6 +14,7 @@ import typer
 
 from halflabel.cli import console, options
 from halflabel.cli.outputs import check_apart, check_run_folder
+from halflabel.encoders.catalogue import names_in
 from halflabel.errors import DataError, SettingError, WrongTask
 from halflabel.output_folders import RUN, locked, replacing
 
@@ -80,7 +81,8 @@ def train(
         raise SettingError("there is nothing to learn from; give labelled files, or --names FILE with --unlabelled")
     files = InputFiles.named(labelled or [], unlabelled=unlabelled, dev=dev, views=views, text_column=text_column,
                              label_column=label_column)
-    check_apart(out, [*(file.path for file in files.together), encoder, there, back, names], RUN)
+    folders = [*(names_in(encoder) if encoder else []), there, back]
+    check_apart(out, [*(file.path for file in files.together), *folders, names], RUN)
     with locked(out, RUN):
         kept = check_run_folder(out, resume=resume, force=force)
         rows = read_labelled(files)

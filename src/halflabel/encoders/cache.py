@@ -64,10 +64,16 @@ class EncoderCache:
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of texts, (N, H), as an array in memory."""
+        if len(caches := self._of_parts()) > 1:
+            return self.encoder.join([cache.vectors(texts, progress) for cache in caches])
         if isinstance(texts, LazySequence):  # a pool is found by its content, so that it is never encoded twice
             rows = list(self.vector_rows(texts, progress))
             return np.stack(rows) if rows else np.empty((0, self.encoder.width), np.float32)
         return self._vectors_by_hash(texts, progress)
+
+    def _of_parts(self) -> list[EncoderCache]:
+        """The caches of the encoders that are joined: each is kept by itself, so that any combination uses it."""
+        return [EncoderCache(self.folder, part) for part in self.encoder.parts]
 
     def _vectors_by_hash(self, texts: Sequence[str], progress: Progress | None) -> np.ndarray:
         """Vectors of texts that are found one by one, (N, H)."""
@@ -85,6 +91,10 @@ class EncoderCache:
     def vector_rows(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[np.ndarray]:
         """Vectors of texts, N rows of width H; those of pools stay on disk."""
         def rows(part: Sequence[str]) -> Sequence[np.ndarray]:
+            if len(caches := self._of_parts()) > 1:
+                if isinstance(part, TextColumn):
+                    return JoinedRows(self.encoder, [cache.vector_rows(part, progress) for cache in caches])
+                return self.vectors(part, progress)  # type: ignore[return-value]
             if not isinstance(part, TextColumn):
                 return self._vectors_by_hash(part, progress)  # type: ignore[return-value]
             files = shards(self.vector_folder / part.key, part, lambda texts: fixed_array(
@@ -186,6 +196,19 @@ class TokenIds(ArrowColumn[np.ndarray]):
         """The number of tokens of each text, (N,)."""
         return np.concatenate([np.empty(0, np.int8), *(
             compact(np.diff(np.frombuffer(array.buffers()[1], np.int64, len(array) + 1))) for array in self.arrays())])
+
+
+class JoinedRows(LazySequence[np.ndarray]):
+    """Rows of the vectors of several encoders, joined on access."""
+
+    def __init__(self, encoder: TextEncoder, parts: Sequence[Sequence[np.ndarray]]) -> None:
+        self.encoder, self.parts = encoder, parts
+
+    def __len__(self) -> int:
+        return len(self.parts[0])
+
+    def row(self, i: int) -> np.ndarray:
+        return np.asarray(self.encoder.join([part[i][None] for part in self.parts])[0])
 
 
 class LazyTokens(LazySequence[np.ndarray]):

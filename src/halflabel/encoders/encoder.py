@@ -43,11 +43,11 @@ class Encoder(TextEncoder):
     """A transformer of the Hugging Face interface (`body`) with its tokenizer, pooled over real tokens only.
 
     With `depths` above 1, hidden states of that many evenly spaced layers are pooled and concatenated, the last layer
-    last.
+    last. The `prefix` is put before every text, for encoders that were trained with one.
     """
 
     def __init__(self, body: Any, tokenizer: Any, *, pooling: str = "mean", max_tokens: int = 256,
-                 depths: int = 1) -> None:
+                 depths: int = 1, prefix: str = "") -> None:
         super().__init__()
         if getattr(body, "pooler", None) is not None:
             body.pooler = None  # a dense layer on [CLS] that is not used here
@@ -55,11 +55,13 @@ class Encoder(TextEncoder):
         self.tokenizer = tokenizer
         self.pooling = pooling
         self.depths = depths
+        self.prefix = prefix
         self.max_tokens = min(max_tokens, getattr(body.config, "max_position_embeddings", max_tokens))
 
     def with_body(self, body: Any) -> Encoder:
         """The same encoder around another body."""
-        return Encoder(body, self.tokenizer, pooling=self.pooling, max_tokens=self.max_tokens, depths=self.depths)
+        return Encoder(body, self.tokenizer, pooling=self.pooling, max_tokens=self.max_tokens, depths=self.depths,
+                       prefix=self.prefix)
 
     @property
     def width(self) -> int:
@@ -130,7 +132,7 @@ class Encoder(TextEncoder):
         return compiled_forward(self, dtype) if backend == "compile" else faster_form(self, tokens, dtype, few=few)
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
-        return token_ids(self.tokenizer, texts, self.max_tokens)
+        return token_ids(self.tokenizer, texts, self.max_tokens, self.prefix)
 
     @property
     def padding(self) -> int:
@@ -147,7 +149,7 @@ class Encoder(TextEncoder):
 
     def fingerprint(self) -> str:
         depths = f" {self.depths}" if self.depths > 1 else ""
-        digest = hashlib.blake2b(f"{self.pooling} {self.max_tokens}{depths}".encode(), digest_size=16)
+        digest = hashlib.blake2b(f"{self.pooling} {self.max_tokens}{depths}{self.prefix}".encode(), digest_size=16)
         for name, tensor in sorted(self.body.state_dict().items()):
             digest.update(name.encode())
             digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy())
@@ -156,12 +158,13 @@ class Encoder(TextEncoder):
     def tokenizer_fingerprint(self) -> str:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         content = backend.to_str() if backend is not None else json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
-        return hashlib.blake2b(f"{self.max_tokens} {content}".encode(), digest_size=16).hexdigest()
+        return hashlib.blake2b(f"{self.max_tokens}{self.prefix} {content}".encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
         self.body.config.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
         settings = {"pooling": self.pooling, "max_tokens": self.max_tokens, "depths": self.depths}
+        settings |= {"prefix": self.prefix} if self.prefix else {}  # older versions know no prefix
         (folder / POOLING_FILE).write_text(json.dumps(settings), encoding="utf-8")
 
 

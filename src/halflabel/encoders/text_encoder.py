@@ -32,6 +32,15 @@ class TextEncoder(nn.Module):
         raise AssertionError("every encoder defines its width")
 
     @property
+    def parts(self) -> Sequence[TextEncoder]:
+        """The encoders whose vectors `join` puts together; only this one, unless several are joined."""
+        return [self]
+
+    def join(self, vectors: Sequence[np.ndarray]) -> np.ndarray:
+        """The vectors of texts (N, H) from those of the parts."""
+        return vectors[0]
+
+    @property
     def padding(self) -> int:
         """The token id of padding."""
         raise AssertionError("every encoder defines its padding")

@@ -16,11 +16,11 @@ FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
 CHARACTERS = 32  # per token that are tokenised: what is far beyond the limit would be truncated anyway
 
 
-def token_ids(tokenizer: Any, texts: Sequence[str], limit: int) -> list[np.ndarray]:
-    """Token ids of each text, truncated at the limit, special tokens included."""
+def token_ids(tokenizer: Any, texts: Sequence[str], limit: int, prefix: str = "") -> list[np.ndarray]:
+    """Token ids of each text after the prefix, truncated at the limit, special tokens included."""
     if not texts:
         return []
-    encoded = tokenizer([text[: CHARACTERS * limit] for text in texts], truncation=True, max_length=limit,
+    encoded = tokenizer([prefix + text[: CHARACTERS * limit] for text in texts], truncation=True, max_length=limit,
                         add_special_tokens=True, return_attention_mask=False, return_token_type_ids=False)["input_ids"]
     return [np.asarray(ids, dtype=np.int32) for ids in encoded]
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from halflabel.equations import sharpen
-from halflabel.methods.closed_form import fit_closed_form
+from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, smoothed, word_features
 from halflabel.methods.registry import Range, method
 from halflabel.nn.losses import constant, cross_entropy
@@ -32,7 +32,7 @@ NAMES = {
 }
 
 
-@method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True,
+@method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True, uses_teachers=True,
         limits={"power": Range(1.0, 1e3)}, plans={
     "frozen": {"epochs": 0, "warmup": 0},
     "laptop": {"epochs": 3, "epoch_steps": 125, "passes": 2.0, "warmup": 0, "survey": 4000,
@@ -48,16 +48,29 @@ def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTrain
 
 
 def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs) -> StartResult:
-    """Fits the closed form; its linear model becomes the head, its soft labels the first pseudo-labels."""
-    x, y, words = inputs.unit_vectors(), inputs.columns, word_features(inputs.texts)
+    """Fits the closed form; its linear model becomes the head, its soft labels the first pseudo-labels.
+
+    If it was fitted on vectors of teachers, the head is fitted to its soft labels on vectors of the encoder itself.
+    """
+    x, y, words = inputs.teacher_vectors(), inputs.columns, word_features(inputs.texts)
     names = inputs.names() if inputs.names is not None else None
     fitted = fit_closed_form(x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1], seed=inputs.seed, names=names)
-    head.set(*map(torch.from_numpy, fitted.model))
+    model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
+    head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
     notices = [] if names is None else [Notice(NAMES[fitted.uses_names])]
     if fitted.uses_clusters or not len(fitted.soft):
         return StartResult(notices=tuple(notices))
     return StartResult(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
+
+
+def student_of(fitted: ClosedForm, inputs: StartInputs) -> LinearModel:
+    """A linear model on the encoder's own vectors, fitted to the soft labels of a closed form on other vectors."""
+    x, y, labels = inputs.unit_vectors(), inputs.columns, inputs.y.shape[1]
+    first = LinearModel(np.zeros((x.shape[1], labels)), np.zeros(labels))
+    if len(np.unique(y)) > 1:
+        first = logistic_regression(x[: len(y)], y, x[len(y) :], labels)
+    return distil(first, x, np.concatenate([np.eye(labels)[y], fitted.soft]))
 
 
 class LabelTable(PseudoLabeller):

@@ -79,6 +79,7 @@ class Method:
     subsamples_pool: bool = False  # keeps its whole pool in memory, and so takes a sample of a large one
     multilabel_method: str = ""  # its version for several labels per text
     uses_names: bool = False  # can be trained with class names, and without labels
+    uses_teachers: bool = False  # its start learns from further encoders than the one that is fine-tuned
 
     def __call__(self, shape: Shape, **settings: Any) -> SelfTraining:
         self.check(settings)
@@ -138,12 +139,12 @@ def method(name: str, *, task: Task, paper: str, plans: Mapping[str, Mapping[str
            limits: Mapping[str, Limits] = MappingProxyType({}), bag_of_words: BagOfWordsWeights = "", depths: int = 1,
            needs_full_encoder: bool = False, no_steps: bool = False, labelled_as_pool: bool = False,
            subsamples_pool: bool = False, multilabel_method: str = "",
-           uses_names: bool = False) -> Callable[..., Any]:
+           uses_names: bool = False, uses_teachers: bool = False) -> Callable[..., Any]:
     """Registers a function as a method; the arguments are the fields of `Method`."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
         METHODS[name] = Method(
             name, task, paper, build, plans, limits, bag_of_words, depths, needs_full_encoder or depths > 1, no_steps,
-            labelled_as_pool, subsamples_pool or no_steps, multilabel_method, uses_names)
+            labelled_as_pool, subsamples_pool or no_steps, multilabel_method, uses_names, uses_teachers)
         return build
     return register
 

@@ -33,7 +33,7 @@ from halflabel.errors import HalflabelError, MissingExtra, ModelError, OutputErr
 from halflabel.integrity import write_checksums
 from halflabel.methods.bdd import BalancedAngles, FixedBalance
 from halflabel.persistence.model import TrainedModel
-from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, OnnxModel
+from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, WITHOUT_PREFIX, OnnxModel
 
 OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only of multi-class models
 OPSET = 20
@@ -89,10 +89,12 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
     def fill(place: Path) -> None:
         encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
         write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
-        facts = {"format": FORMAT, "halflabel": __version__, "method": model.method, "task": model.task,
-                 "classes": model.classes.to_json(), "max_tokens": encoder.max_tokens, "padding": encoder.padding,
-                 "int8": int8, "matrix": bool(model.facts.get("matrix")),
+        facts = {"format": FORMAT if encoder.prefix else WITHOUT_PREFIX, "halflabel": __version__,
+                 "method": model.method, "task": model.task, "classes": model.classes.to_json(),
+                 "max_tokens": encoder.max_tokens, "padding": encoder.padding, "int8": int8,
+                 "matrix": bool(model.facts.get("matrix")),
                  "decision": model.rules.to_json() if model.task == "multi-label" else "argmax"}
+        facts |= {"prefix": encoder.prefix} if encoder.prefix else {}
         write_text(place / DESCRIPTION, json.dumps(facts, indent=1, ensure_ascii=False))
         difference = parity(model, OnnxModel(place), texts)
         facts["parity"] = difference.to_json()
@@ -210,6 +212,9 @@ def _fingerprint(model: TrainedModel) -> str:
 
 def transformer_of(model: TrainedModel) -> Encoder:
     """The model's encoder; one that is not a transformer is refused."""
+    if len(model.encoder.parts) > 1:
+        raise ModelError("This model has several encoders, which cannot be exported or compiled; use the model itself, "
+                         "or train with one encoder.")
     if not isinstance(model.encoder, Encoder):
         raise ModelError(f"{model.method} counts words and has no transformer to export or compile; use the model "
                          "itself, or train another method.")

@@ -22,7 +22,7 @@ from halflabel.types import Progress, Task
 # read when onnxruntime is imported, which otherwise writes a device id and a database into the user's cache, to send
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-FORMAT = 1
+FORMAT, WITHOUT_PREFIX = 2, 1  # older versions read only exports without a prefix
 DESCRIPTION, GRAPH = "export.json", "model.onnx"
 ENTRIES = {"method": str, "task": str, "classes": list, "max_tokens": int, "padding": int, "decision": object}
 COPY_OR_EXPORT = "copy or export the model again."
@@ -52,7 +52,7 @@ class OnnxModel:
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         """Token ids of each text, truncated at the encoder's limit, special tokens included."""
-        return token_ids(self.tokenizer, texts, self.facts["max_tokens"])
+        return token_ids(self.tokenizer, texts, self.facts["max_tokens"], self.facts.get("prefix", ""))
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Pooled encoder outputs, (N, H)."""
@@ -129,7 +129,7 @@ def description(folder: Path) -> dict[str, Any]:
     if facts["format"] > FORMAT:
         raise ModelError(f"{file} was written by a newer version of halflabel (format {facts['format']}); upgrade "
                          "halflabel.")
-    require(facts, ENTRIES, file, COPY_OR_EXPORT)
+    require(facts, ENTRIES | ({"prefix": str} if "prefix" in facts else {}), file, COPY_OR_EXPORT)
     if facts["task"] not in get_args(Task) or facts["max_tokens"] < 1 or facts["padding"] < 0:
         raise ModelError(f"{file} has an impossible task, max_tokens or padding; {COPY_OR_EXPORT}")
     return facts

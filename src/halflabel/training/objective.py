@@ -58,12 +58,17 @@ class StartInputs(NamedTuple):
     encoder: TextEncoder
     vectors: Callable[[], np.ndarray]  # (N_l + N_u, H), of the pretrained encoder
     seed: int
-    names: Callable[[], np.ndarray] | None = None  # (K, H) vectors of the class names
+    names: Callable[[], np.ndarray] | None = None  # (K, H) vectors of the class names, or (K, H') of the teachers
+    teachers: Callable[[], np.ndarray] | None = None  # (N_l + N_u, H') vectors of several encoders, of unit length
 
     def unit_vectors(self) -> np.ndarray:
         """Vectors scaled to length one, (N_l + N_u, H) float64."""
         x = self.vectors()
         return (x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)).astype(np.float64)
+
+    def teacher_vectors(self) -> np.ndarray:
+        """Vectors to fit soft labels on: those of the teachers, if there are any, else of the encoder itself."""
+        return self.unit_vectors() if self.teachers is None else self.teachers().astype(np.float64)
 
     @property
     def columns(self) -> np.ndarray:
