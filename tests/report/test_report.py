@@ -125,6 +125,15 @@ def test_a_report_without_texts_states_what_held_out_labels_say(model: Path) -> 
     assert frozen.evaluation is not None and len(frozen.evaluation.truth) == 30 and not frozen.examples
 
 
+@pytest.mark.parametrize(("name", "labels"), [("0.1-lift", ["sport", "food"]), ("0.1-bdd-ml", [("sport",), ()])])
+def test_models_of_an_older_version_and_of_several_labels_have_a_report(name: str, labels: list[Any]) -> None:
+    folder = Path(__file__).parent.parent / "models" / name
+    facts = collect(load(folder), folder, test=Corpus(["match team goal", "bread soup"], labels, source="two.csv"))
+    text = document(facts).markdown()
+    assert ("micro F1" in text) == (name == "0.1-bdd-ml") and "two.csv" in text and "two.csv" in model_card(facts)
+    assert document(collect(load(folder), folder)).markdown().count("not measured") == 1
+
+
 def test_the_card_has_the_metadata_of_the_hub(facts: ReportFacts) -> None:
     card = model_card(facts)
     metadata = yaml.safe_load(card.split("---")[1])
