@@ -378,6 +378,36 @@ def growth() -> str:
                      for row in lines("growth")])
 
 
+def calibration() -> str:
+    """Expected calibration error by data set, plan and labels per class, with and without temperature."""
+    body = []
+    for (name, plan, shots, part), rows in grouped(lines("calibration"), "set", "plan", "per_class", "part").items():
+        errors = [row["ece"] for row in rows]
+        body.append([name, plan, str(shots), part, f"{statistics.mean(row['accuracy'] for row in rows):.3f}",
+                     spread(errors), f"{max(errors):.3f}", spread([row["ece_without"] for row in rows])])
+    return markdown(["set", "plan", "labels per class", "texts", "accuracy", "calibration error", "worst sample",
+                     "without temperature"], body)
+
+
+def unknown() -> str:
+    """How well unknown texts are told from known ones, by data set and unknown classes."""
+    body = []
+    for (name, classes), rows in grouped((row | {"unknown": tuple(row["unknown"])} for row in lines("unknown")),
+                                         "set", "unknown").items():
+        parts = {share: [row for row in rows if row["foreign"] == share] for share in (0.0, 0.3)}
+        what = "out-of-scope texts" if not classes else f"{len(classes)} classes" if len(classes) > 3 else (
+            "class " * (len(classes) == 1) + "classes " * (len(classes) > 1) + ", ".join(map(str, classes)))
+
+        def mean(key: str, share: float = 0.0, parts: dict[float, list[Line]] = parts) -> str:
+            return f"{statistics.mean(row[key] for row in parts[share]):.3f}" if parts[share] else "not run"
+
+        body.append([name, what, str(len(parts[0.0])), mean("auroc"), mean("auroc", 0.3), mean("auroc_confidence"),
+                     mean("coverage"), mean("answered_accuracy"), mean("accuracy"), mean("accuracy", 0.3)])
+    return markdown(["set", "unknown", "samples", "AUROC", "with 30 % unknown in the pool", "of the confidence",
+                     "coverage at 0.95", "accuracy of answered texts", "of all texts", "with 30 % unknown in the pool"],
+                    body)
+
+
 def startup() -> str:
     """Seconds from the start of a process to its end."""
     return markdown(["what", "median", "slowest"],
@@ -405,7 +435,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several": partial(methods_several, "frozen"),
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
-    "growth": growth, "startup": startup, "reduced": partial(reduced, "multi-class", "argmax"),
+    "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
+    "reduced": partial(reduced, "multi-class", "argmax"),
     "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
     "encoders": encoders, "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),
     "reduced-tuned-several": partial(reduced_tuned, "multi-label", "prior-quantile")}

@@ -194,12 +194,21 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         if model.decision is not None:
             self.decision_ = model.decision
 
-    def predict(self, X: Any, *, decision: str | None = None) -> np.ndarray:
+    def predict(self, X: Any, *, decision: str | None = None, coverage: float | None = None) -> np.ndarray:
         """The most probable label of each text, (N,); for several labels per text those that the decision rule gives.
 
         `decision` names another rule than the model's own. A classifier that was fitted on a matrix returns a matrix
         (N, K) of 0 and 1, one that was fitted on sets an array (N,) of tuples.
+
+        With a `coverage` such as 0.95, texts that are too far from all classes get None instead of a label; that share
+        of the texts of known classes still gets one.
         """
+        if coverage is not None:
+            detector = self._detecting.detector
+            p, distances = self._detecting.with_distances(as_texts(X, "the texts"))
+            labels = self.classes_.astype(object)[p.argmax(axis=1)]
+            labels[distances > detector.threshold(coverage)] = None
+            return np.asarray(labels)
         scores = self._model.scores(as_texts(X, "the texts"))
         if self._model.task == "multi-class" and decision is None:
             return np.asarray(self.classes_[scores.argmax(axis=1)])
@@ -216,6 +225,18 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Logarithms of `predict_proba`, (N, K)."""
         with np.errstate(divide="ignore"):
             return np.asarray(np.log(self.predict_proba(X)))
+
+    def unknown_scores(self, X: Any) -> np.ndarray:
+        """How far each text is from the nearest class, (N,): one minus the cosine; unknown texts are farther."""
+        return self._detecting.with_distances(as_texts(X, "the texts"))[1]
+
+    @property
+    def _detecting(self) -> TrainedModel:
+        model = self._model
+        if not isinstance(model, TrainedModel):
+            raise ModelError("an exported model does not recognise unknown texts; load the model that it was exported "
+                             "from.")
+        return model
 
     def decision_function(self, X: Any) -> np.ndarray:
         """Scores in the order of `classes_`, (N, K), of which `predict` takes the highest.

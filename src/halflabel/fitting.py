@@ -27,8 +27,10 @@ from halflabel.encoders.loading import load_encoder
 from halflabel.encoders.selection import choose_encoder
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.errors import DataError, SettingError
+from halflabel.evaluation.calibration import fit_temperature
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
+from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.events import EncodingProgress, Report, silent
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
@@ -47,6 +49,8 @@ from halflabel.training.statistics import outputs
 from halflabel.training.time_budget import fit_to_minutes, within_passes
 from halflabel.types import Plan, Shape
 
+CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitted on, at most
+MAX_FEATURES = 4096  # of texts whose distance from classes is measured
 POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
 
 
@@ -103,6 +107,9 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     outcome = train(trainer, store, report, dev_scorer, checkpoint_seconds=checkpoint_seconds)
     if problem.task == "multi-label":
         model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
+    else:
+        model = calibrated(model, objective, problem, trainer.plan, settings.seed)
+    facts["start"] = dict(problem.start.facts)
     facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
                     "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
     if folder is not None:
@@ -229,6 +236,27 @@ def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, prob
         decide = fit_decision(scores, objective, problem, "dev texts")
         return float(multi_label(truth > 0, decide(scores), scores, names)["micro_f1"])
     return score
+
+
+def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, seed: int) -> TrainedModel:
+    """The model with a temperature and class means, fitted on the labelled texts and a sample of the pool.
+
+    At the temperature its mean confidence in the pool is that of the method's start, which held-out labels calibrated:
+    training steps on pseudo-labels leave a model that is too sure of itself.
+    """
+    pool = np.sort(shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:CALIBRATION_TEXTS])
+    rows = np.concatenate([np.arange(problem.labelled), problem.labelled + pool.astype(np.int64)])
+    f, scores = (part.numpy() for part in outputs(objective, problem.inputs, rows)) if len(rows) else (None, None)
+    if f is None or scores is None or not np.isfinite(scores).all():
+        return model
+    n, labels, confidence = problem.labelled, model.shape.labels, problem.start.confidence
+    if confidence is not None and len(pool) and plan.steps:
+        model.facts["temperature"] = fit_temperature(scores[n:], confidence)
+    if len(pool):
+        model.facts["pool_predictions"] = np.bincount(scores[n:].argmax(axis=1), minlength=labels).tolist()
+    if not n or f.shape[1] > MAX_FEATURES:
+        return model
+    return replace(model, unknown=UnknownDetector.fit(f[:n], problem.y.argmax(dim=1).cpu().numpy(), f[n:], labels))
 
 
 def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective, problem: Problem, plan: Plan,

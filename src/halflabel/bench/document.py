@@ -56,6 +56,15 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Quote:
+    """A text, part by part; a part is marked by a number from -1, against the label, to 1, for it."""
+
+    parts: Sequence[tuple[str, float]]
+    above: str
+    below: str = ""
+
+
+@dataclass(frozen=True)
 class Details:
     """Elements that are folded under a summary."""
 
@@ -64,7 +73,7 @@ class Details:
     id: str = ""
 
 
-Element = Heading | Paragraph | DataTable | Figure | Details
+Element = Heading | Paragraph | DataTable | Figure | Quote | Details
 
 
 @dataclass
@@ -95,7 +104,7 @@ class Document:
 def require_extra() -> None:
     """An error with the remedy if the libraries of the report are not installed; imports none of them."""
     if missing := [name for name in EXTRA if find_spec(name) is None]:
-        raise MissingExtra(f"the report needs {' and '.join(missing)}; pip install 'halflabel[bench]'")
+        raise MissingExtra(f"the report needs {' and '.join(missing)}; pip install 'halflabel[report]'")
 
 
 def inline(text: str) -> str:
@@ -112,6 +121,9 @@ def to_markdown(element: Element) -> str:
             return element.text
         case Figure():
             return f"*Figure, in the HTML report:* {element.caption}"
+        case Quote():
+            return "\n>\n".join(f"> {part}" for part in (
+                element.above, " ".join("".join(text for text, _ in element.parts).split()), element.below) if part)
         case Details():
             return "\n\n".join([f"**{element.summary}**", *map(to_markdown, element.elements)])
         case DataTable():

@@ -28,6 +28,9 @@ def evaluate(
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
     decision: options.Decision = None,
+    report: Annotated[Path | None, options.plain(
+        metavar="FILE", help="Also write a page about the model, as `halflabel report` does.")] = None,
+    force: options.ForceFile = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
     config: options.Config = None,
@@ -43,14 +46,19 @@ def evaluate(
     """
     from halflabel.cli.inputs import labelled_rows
     from halflabel.cli.models import open_model
+    from halflabel.cli.report import check_outputs, write_page
     from halflabel.persistence.training_texts import training_text_notices
 
+    if report is not None:
+        check_outputs([report], [file], model, force=force)
     opened = open_model(model, backend)
     corpus, notices = labelled_rows(file, text_column, label_column, opened.classes, role="test", unseen=True)
     multilabel = decision is not None or opened.task == "multi-label"
     figures = measure_multilabel(opened, corpus, decision) if multilabel else measure(opened, corpus)
     notices += [*unseen_notices(figures["unseen"], corpus.source), *training_text_notices(model, corpus)]
     console.note(*notices)
+    if report is not None:
+        write_page(opened, model, corpus, report)
     if json:
         console.say_json(figures | {"notices": notices})
         return

@@ -71,7 +71,7 @@ def about_installation() -> dict[str, Any]:
 
 def about_model(folder: Path) -> dict[str, Any]:
     """A trained model, and how it was trained."""
-    from halflabel.persistence.model_folder import read_config, read_decision
+    from halflabel.persistence.model_folder import UNKNOWN, read_config, read_decision
 
     config = read_config(folder)
     ended, decision = config.get("run", {}), read_decision(folder, len(config["classes"]))
@@ -83,6 +83,7 @@ def about_model(folder: Path) -> dict[str, Any]:
             "n_labelled": config["shape"]["labelled"], "n_unlabelled": config["shape"]["unlabelled"],
             "written": written.isoformat(timespec="seconds"), "seconds": ended.get("seconds"),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
+            "temperature": config.get("temperature"), "recognises_unknown_texts": (folder / UNKNOWN).is_file(),
             "last_metrics": last_metrics(folder), **about_decision(decision),
             **({} if decision is None else {"hard_labels": config.get("hard_labels", [])})}
 

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from halflabel.cli import console, options
 from halflabel.cli.outputs import FORMATS, SAME, Shards, check_apart, check_output, model_files, output
-from halflabel.errors import SettingError
+from halflabel.errors import ModelError, SettingError
 from halflabel.output_folders import SHARDS, locked
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from halflabel.data.readers.formats import Row, Write
     from halflabel.evaluation.decisions import DecisionRule
     from halflabel.persistence.interface import Model
+    from halflabel.persistence.model import TrainedModel
 
 CHUNK = 1024  # texts that are predicted and written at a time
 PATIENCE = 0.5  # seconds that a line of a stream waits for more, to be predicted in one batch
@@ -43,6 +44,11 @@ def predict(
         metavar="ROWS", min=1, help="Write shards of this many rows into the folder --out.")] = None,
     resume: Annotated[bool, options.option("--resume", help="Keep complete shards in --out, write the rest.")] = False,
     decision: options.Decision = None,
+    unknown: Annotated[bool, options.option(
+        "--unknown", help="Give no label to texts that are too far from all classes.")] = False,
+    coverage: Annotated[float | None, options.option(
+        metavar="SHARE", help="Share of the texts of known classes that keep their label with --unknown.",
+        show_default="0.95")] = None,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
@@ -59,6 +65,7 @@ def predict(
     halflabel predict model new.csv --out labels.csv
     tail -f log.txt | halflabel predict model
     halflabel predict model 'pool-*.parquet' --out labels --shard 100000 --format parquet
+    halflabel predict model new.csv --unknown --coverage 0.98
     """
     from halflabel.cli.models import open_model
     from halflabel.data.readers.files import STDIN, as_files
@@ -71,14 +78,16 @@ def predict(
         inputs: Iterable[Row | None] = rows_in(sources, text_column)
         opened = open_model(model, backend)
         rule = decision_rule(opened, decision)
+        farthest = farthest_known(opened, coverage) if unknown or coverage is not None else None
         target = output(out, kind)
         if out is not None and shard is not None:
             description = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources],
                            "all": all, "text": text_column, "decision": decision,
-                           **({"encoding": encoding} if encoding else {})}
+                           **({"encoding": encoding} if encoding else {}),
+                           **({} if farthest is None else {"farthest": farthest})}
             shards = Shards(out, kind, shard, description, resume=resume)
             inputs, target = itertools.islice(without_pauses(inputs), shards.finished, None), shards.open()
-        count = write_predictions(inputs, opened, rule, target, everything=all)
+        count = write_predictions(inputs, opened, rule, target, everything=all, farthest=farthest)
     if out is not None:
         console.say(f"{count:,} prediction{'s' * (count != 1)} written to {out}")
 
@@ -88,21 +97,34 @@ def decision_rule(model: Model, decision: str | None) -> DecisionRule | None:
     return model.rules.rule(decision) if decision is not None or model.task == "multi-label" else None
 
 
+def farthest_known(model: Model, coverage: float | None) -> float:
+    """The distance from all classes up to which a text gets a label; an error if the model does not measure it."""
+    from halflabel.evaluation.unknown import COVERAGE
+    from halflabel.persistence.model import TrainedModel
+
+    if not isinstance(model, TrainedModel):
+        raise ModelError("only a trained model recognises unknown texts, not an exported or distilled one; give the "
+                         "model that it was made from, or leave out --unknown")
+    return model.detector.threshold(COVERAGE if coverage is None else coverage)
+
+
 def write_predictions(inputs: Iterable[Row | None], model: Model, rule: DecisionRule | None,
-                      target: AbstractContextManager[Write], *, everything: bool) -> int:
+                      target: AbstractContextManager[Write], *, everything: bool, farthest: float | None = None) -> int:
     """Predicts and writes, a chunk at a time; returns the number of texts."""
     count = empty = without = 0
     with target as write:
         for chunk in chunks(inputs):
-            predictions = predicted_rows(model, chunk, rule, everything=everything)
+            predictions = predicted_rows(model, chunk, rule, everything=everything, farthest=farthest)
             write(predictions)
             count += len(chunk)
             empty += sum(not row["text"].strip() for row in chunk)
-            without += sum(row.get("labels") == [] for row in predictions)
+            without += sum(row.get("labels", row.get("label")) in ([], None) for row in predictions)
     if empty:
         console.note(f"{empty} of {count} texts were empty; their labels are meaningless")
     if rule is not None and without:
         console.note(f"{without} of {count} texts got no label (decision: {rule.name})")
+    if farthest is not None and without:
+        console.note(f"{without} of {count} texts got no label, since they are far from all classes")
     return count
 
 
@@ -188,15 +210,22 @@ def chunks(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
             chunk = []
 
 
-def predicted_rows(model: Model, rows: list[Row], rule: DecisionRule | None, *, everything: bool) -> list[Row]:
+def predicted_rows(model: Model, rows: list[Row], rule: DecisionRule | None, *, everything: bool,
+                   farthest: float | None = None) -> list[Row]:
     """Text, label and score of each row, then its other columns; with `everything` the probabilities of all labels.
 
-    A column of the input that has the name of one of these is left out. Rows of a cascade say who answered.
+    A column of the input that has the name of one of these is left out. Rows of a cascade say who answered. A text that
+    is farther from all classes than `farthest` gets no label.
     """
     from halflabel.students.cascade import Cascade
 
-    texts = [row["text"] for row in rows]
-    p, by_student = model.answers(texts) if isinstance(model, Cascade) else (model.probabilities(texts), None)
+    texts, by_student, distances = [row["text"] for row in rows], None, None
+    if farthest is not None:
+        p, distances = cast("TrainedModel", model).with_distances(texts)
+    elif isinstance(model, Cascade):
+        p, by_student = model.answers(texts)
+    else:
+        p = model.probabilities(texts)
     names = model.classes.names
     predictions: list[Row]
     if rule is None:
@@ -208,6 +237,11 @@ def predicted_rows(model: Model, rows: list[Row], rule: DecisionRule | None, *, 
     if everything:
         for row, p_text in zip(predictions, p.round(6).tolist(), strict=True):
             row["probabilities"] = {str(name): share for name, share in zip(names, p_text, strict=True)}
+    if distances is not None:
+        for row, distance in zip(predictions, distances.tolist(), strict=True):
+            row["distance"] = round(distance, 6)
+            if distance > farthest:
+                row["label"] = None
     if by_student is not None:
         for row, answered in zip(predictions, by_student.tolist(), strict=True):
             row["answered_by"] = "student" if answered else "teacher"

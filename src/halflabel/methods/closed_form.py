@@ -57,6 +57,7 @@ class ClosedForm(NamedTuple):
     uses_clusters: bool = False
     uses_words: bool = False
     uses_names: bool = False
+    held_out: tuple[int, int] = (0, 0)  # labelled texts that were held out: predicted right, and all
 
 
 def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int,
@@ -69,8 +70,8 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
     rows = np.sort(rng.permutation(len(pool))[:MAX_POOL])
     sample, one_hot = pool[rows], np.eye(labels)[y]
     if not len(sample):
-        model, weights, _ = fit_mixture([logistic_regression], x, y, sample, labels, rng)
-        return ClosedForm(np.empty((0, labels)), model, weights)
+        model, weights, held_out = fit_mixture([logistic_regression], x, y, sample, labels, rng)
+        return ClosedForm(np.empty((0, labels)), model, weights, held_out=correct_of(held_out, weights))
     words = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
     uses_names = names is not None and names_improve(names, x, y, sample, labels, generator(seed, Stream.NAMES))
     clusters: Fit = partial(gaussian_em, names=names) if uses_names else gaussian_em
@@ -82,7 +83,7 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
     fits = [clusters, logistic_regression] if uses_clusters else [logistic_regression]
     model, weights, held_out = fit_mixture(fits, x, y, sample, labels, rng)
     if not uses_clusters and not words_improve(halves, weights, words, one_hot):
-        return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights)
+        return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights, held_out=correct_of(held_out, weights))
     soft, alpha, power = np.exp(model.log_probabilities(sample)), 0.0, 1.0
     if uses_clusters:
         alpha, power = choose_smoothing(held_out, weights, x, y, labels)
@@ -91,7 +92,8 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
     soft = corrected_by_words(words, one_hot, soft, rounds=WORD_ROUNDS)
     model = distil(model, np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
     return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, alpha, power, uses_clusters,
-                      uses_words=True, uses_names=uses_names and uses_clusters)
+                      uses_words=True, uses_names=uses_names and uses_clusters,
+                      held_out=correct_of(held_out, weights))
 
 
 def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels: int) -> ClosedForm:
@@ -308,6 +310,12 @@ def fit_mixture(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: 
     held_out = cross_validate(fits, x, y, pool, labels, rng)
     weights, _ = fit_weights(held_out, WEIGHT_PRIOR[-len(fits) :], WEIGHT_SPREAD[-len(fits) :])
     return weighted_sum([fit(x, y, pool, labels) for fit in fits], weights), weights, held_out
+
+
+def correct_of(held_out: HeldOut, weights: Array) -> tuple[int, int]:
+    """How many held-out texts the mixture predicts right, and how many there are."""
+    predicted = np.tensordot(weights, held_out.log_p, 1).argmax(axis=1)
+    return int((predicted == held_out.y).sum()), len(held_out.y)
 
 
 def weighted_sum(models: list[LinearModel], weights: Array) -> LinearModel:

@@ -59,9 +59,24 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
     notices = [] if names is None else [Notice(NAMES[fitted.uses_names])]
+    result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), facts=facts_of(fitted))
     if fitted.uses_clusters or not len(fitted.soft):
-        return StartResult(notices=tuple(notices))
-    return StartResult(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
+        return result
+    return result._replace(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
+
+
+def mean_confidence(fitted: ClosedForm) -> float | None:
+    """The mean confidence in the pool of a closed form that held-out labels calibrated; None if there were none."""
+    return float(fitted.soft.max(axis=1).mean()) if len(fitted.soft) and fitted.held_out[1] else None
+
+
+def facts_of(fitted: ClosedForm) -> dict[str, Any]:
+    """How far labels, pool, words and names were trusted."""
+    correct, held_out = fitted.held_out
+    return {"held_out": held_out, "held_out_correct": correct, "uses_clusters": bool(fitted.uses_clusters),
+            "uses_words": bool(fitted.uses_words), "uses_names": bool(fitted.uses_names),
+            "confidence": mean_confidence(fitted), "weights": np.round(fitted.weights, 4).tolist(),
+            "smoothing": float(fitted.alpha)}
 
 
 def student_of(fitted: ClosedForm, inputs: StartInputs) -> LinearModel:

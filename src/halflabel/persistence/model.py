@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,21 @@ from halflabel.encoders.inference import encode, texts_at_once
 from halflabel.encoders.loading import restore_encoder
 from halflabel.encoders.shapes import check_finite, fits, shapes_only
 from halflabel.encoders.text_encoder import Backend, TextEncoder
-from halflabel.equations import probabilities
 from halflabel.errors import ModelError, OutputError, SettingError
+from halflabel.evaluation.calibration import softmax
 from halflabel.evaluation.decisions import Decision, finite
+from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.integrity import COPY_OR_RETRAIN, refuse_code, verify, write_checksums
 from halflabel.methods.registry import Method, find
 from halflabel.nn.network import Network, Output, PrecomputedVectors
-from halflabel.persistence.model_folder import FORMAT, read_config, read_decision, write_decision
+from halflabel.persistence.model_folder import (
+    FORMAT,
+    read_config,
+    read_decision,
+    read_unknown,
+    write_decision,
+    write_unknown,
+)
 from halflabel.training.checkpoint import State, read_tensors, write_tensors
 from halflabel.training.objective import Objective
 from halflabel.types import Progress, Shape, Task
@@ -44,6 +52,7 @@ class TrainedModel:
     shape: Shape
     facts: dict[str, Any] = field(default_factory=dict)
     decision: Decision | None = None  # of multi-label models
+    unknown: UnknownDetector | None = None  # of multi-class models, if they were trained on labelled texts
     backend: Backend = "torch"
     consistent: bool = False  # encode few texts in the same precision as many
 
@@ -57,7 +66,11 @@ class TrainedModel:
 
     def raw_scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """The same unchecked: a run that diverges continues, and keeps its best model so far."""
-        parts = [np.empty((0, self.shape.labels), dtype=np.float32)]
+        none = np.empty((0, self.shape.labels), dtype=np.float32)
+        return np.concatenate([none, *(output.scores.cpu().numpy() for output in self._outputs(texts, progress))])
+
+    def _outputs(self, texts: Sequence[str], progress: Progress | None) -> Iterator[Output]:
+        """The network's outputs, of as many texts at a time as fit into memory."""
         size = texts_at_once(self.shape.width, CHUNK)
         # Thresholds need fp32: in bf16, vectors differ by up to 0.004 with the other texts of a batch, in fp32 by 1e-6.
         # Many texts take 1.6 times as long by it, few no longer. The most probable of several classes hardly changes.
@@ -66,8 +79,7 @@ class TrainedModel:
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
             h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend, dtype=dtype,
                        consistent=self.consistent)
-            parts.append(self.classify(h).scores.cpu().numpy())
-        return np.concatenate(parts)
+            yield self.classify(h)
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of the encoder, (N, H)."""
@@ -82,8 +94,36 @@ class TrainedModel:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
         if self.task == "multi-label":
             return self.rules.probabilities(self.scores(texts, progress))
-        p = probabilities(torch.from_numpy(self.scores(texts, progress)).double()).numpy()
-        return np.asarray(p / p.sum(axis=1, keepdims=True)) if len(p) else np.asarray(p)
+        return self._calibrated(self.scores(texts, progress))
+
+    def with_distances(self, texts: Sequence[str], progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities (N, K), and how far each text is from the nearest class, (N,)."""
+        detector = self.detector
+        parts = [(self._calibrated(finite(output.scores.cpu().numpy())), detector.distances(output.f.cpu().numpy()))
+                 for output in self._outputs(texts, progress)]
+        p, distances = zip((np.empty((0, self.shape.labels)), np.empty(0)), *parts, strict=True)
+        return np.concatenate(p), np.concatenate(distances)
+
+    def _calibrated(self, scores: np.ndarray) -> np.ndarray:
+        p = softmax(scores, self.temperature) if len(scores) else scores.astype(np.float64)
+        return np.asarray(p / p.sum(axis=1, keepdims=True))
+
+    @property
+    def temperature(self) -> float:
+        """What scores are divided by to become probabilities; labels do not depend on it."""
+        return float(self.facts.get("temperature", 1.0))
+
+    @property
+    def detector(self) -> UnknownDetector:
+        """What tells texts of no class, or an error if the model has none."""
+        if self.task == "multi-label":
+            raise SettingError(f"{self.method} gives several labels per text, or none, so unknown texts are not looked "
+                               "for; leave out --unknown.")
+        if self.unknown is None:
+            raise ModelError("This model does not know how far texts are from its classes, since it was trained by an "
+                             "older version, on words alone or without labels; train it again to recognise unknown "
+                             "texts.")
+        return self.unknown
 
     @property
     def rules(self) -> Decision:
@@ -110,6 +150,8 @@ class TrainedModel:
         write_tensors(folder / "model.safetensors", dict(self.network.state_dict()))
         if self.decision is not None:
             write_decision(folder, self.decision)
+        if self.unknown is not None:
+            write_unknown(folder, self.unknown)
         write_checksums(folder)
 
     def config(self) -> dict[str, Any]:
@@ -154,7 +196,7 @@ def load(folder: str | Path) -> TrainedModel:
     facts = {name: value for name, value in config.items() if name not in CONFIG_ENTRIES}
     classes = Classes.from_json(config["classes"], folder / "config.json")
     return TrainedModel(encoder, network.eval(), classes, method.name, settings, shape, facts,
-                        read_decision(folder, shape.labels))
+                        read_decision(folder, shape.labels), read_unknown(folder, shape.labels))
 
 
 def _read_finite(file: Path) -> State:

@@ -1,23 +1,30 @@
-"""The JSON files of a model folder: config.json and decision.json. No torch."""
+"""The small files of a model folder: config.json, decision.json and unknown.safetensors. No torch."""
 
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from halflabel.atomic import write_text
+import numpy as np
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from halflabel.atomic import replace_file, write_text
 from halflabel.data.labels import Classes
 from halflabel.errors import ModelError
 from halflabel.evaluation.decisions import Decision
+from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.integrity import COPY_OR_RETRAIN, read_json, require, updating_checksum
 from halflabel.types import Shape
 
 FORMAT = 1
 DECISION = "decision.json"
+UNKNOWN = "unknown.safetensors"
 ENTRIES = {"method": str, "task": str, "settings": dict, "classes": list, "shape": dict, "frozen": bool}
-OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "hard_labels": list}
+OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "hard_labels": list, "temperature": float}
 MAX_SIZE = 10**12  # of any number in a shape
 
 
@@ -42,6 +49,8 @@ def read_config(folder: Path) -> dict[str, Any]:
     if len(Classes.from_json(config["classes"], file)) != shape["labels"]:
         raise ModelError(f"{file} names {len(config['classes'])} classes for {shape['labels']} labels; "
                          f"{COPY_OR_RETRAIN}")
+    if not 0.0 < config.get("temperature", 1.0) < math.inf:
+        raise ModelError(f"{file} has an impossible temperature; {COPY_OR_RETRAIN}")
     return config
 
 
@@ -63,3 +72,26 @@ def decision_from_json(content: Any, labels: int, file: Path, remedy: str) -> De
         return Decision.from_json(content, labels)
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
         raise ModelError(f"{file} has no valid decision for {labels} labels ({error}); {remedy}") from error
+
+
+def write_unknown(folder: Path, unknown: UnknownDetector) -> None:
+    """Writes unknown.safetensors."""
+    with replace_file(folder / UNKNOWN) as temporary:
+        save_file({"means": unknown.means, "held_out": unknown.held_out}, temporary)
+        temporary.chmod(0o644)  # safetensors makes files for their owner alone
+
+
+def read_unknown(folder: Path, labels: int) -> UnknownDetector | None:
+    """unknown.safetensors of a model folder; None if it does not exist."""
+    file = folder / UNKNOWN
+    if not file.is_file():
+        return None
+    try:
+        tensors = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{file} is not a whole safetensors file ({error}); {COPY_OR_RETRAIN}") from error
+    means, held_out = tensors.get("means", np.empty(0)), tensors.get("held_out", np.empty(0))
+    if (means.ndim, held_out.ndim) != (2, 1) or len(means) != labels or not (
+            np.isfinite(means).all() and np.isfinite(held_out).all()):
+        raise ModelError(f"{file} does not fit {labels} classes; {COPY_OR_RETRAIN}")
+    return UnknownDetector(means, held_out)

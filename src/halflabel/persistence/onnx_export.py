@@ -52,6 +52,7 @@ class Graph(nn.Module):
         super().__init__()
         self.encoder = copy.deepcopy(transformer_of(model)).float().eval()
         self.multi_label = model.task == "multi-label"
+        self.temperature = model.temperature
         self.head = copy.deepcopy(model.network.head).eval()
         angles = model.network.angles
         self.angles = FixedBalance(angles) if isinstance(angles, BalancedAngles) else angles
@@ -61,7 +62,7 @@ class Graph(nn.Module):
         scores = self.angles(self.head(self.head.features(h)))
         if self.multi_label:
             return h, scores
-        p = probabilities(scores)
+        p = probabilities(scores / self.temperature)
         return h, scores, p, p.argmax(dim=1)
 
 
@@ -121,7 +122,7 @@ def parity(model: TrainedModel, exported: OnnxModel, texts: Sequence[str]) -> Pa
     if model.task == "multi-label":
         p, decided = model.rules.probabilities(scores.numpy()), model.rules(scores.numpy())
     else:
-        p = probabilities(scores.double()).numpy()
+        p = probabilities(scores.double() / model.temperature).numpy()
         decided = p.argmax(axis=1)
     vectors = exported.vectors(texts)
     cosine = (vectors * h).sum(axis=1) / (np.linalg.norm(vectors, axis=1) * np.linalg.norm(h, axis=1))
@@ -202,7 +203,7 @@ def _fingerprint(model: TrainedModel) -> str:
     """A hash of everything that predictions depend on."""
     digest = hashlib.blake2b(f"{__version__} {transformer_of(model).fingerprint()}".encode(), digest_size=16)
     decision = model.rules.to_json() if model.task == "multi-label" else None
-    parts = [model.classes.to_json(), model.method, model.settings, decision]
+    parts = [model.classes.to_json(), model.method, model.settings, decision, model.temperature]
     digest.update(json.dumps(parts, sort_keys=True).encode())
     for name, tensor in sorted(model.network.state_dict().items()):
         digest.update(name.encode())

@@ -19,7 +19,7 @@ from halflabel.errors import OutputError, SettingError
 from halflabel.integrity import CHECKSUMS, drop_checksums, read_json, require, write_checksums
 from halflabel.output_folders import filled
 from halflabel.persistence.model import TrainedModel, write_config
-from halflabel.persistence.model_folder import write_decision
+from halflabel.persistence.model_folder import write_decision, write_unknown
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import RESTART, FolderStore, write_tensors
 from halflabel.types import Plan
@@ -71,6 +71,8 @@ def close_folder(folder: Path, model: TrainedModel) -> None:
     drop_checksums(folder)
     if model.decision is not None:
         write_decision(folder, model.decision)
+    if model.unknown is not None:
+        write_unknown(folder, model.unknown)
     write_text(folder / "config.json", json.dumps(model.config(), indent=1, ensure_ascii=False))
     write_checksums(folder)
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -84,6 +85,8 @@ class StartResult(NamedTuple):
     label: Tensor | None = None  # (N_u,) columns, -1 for none
     since: Tensor | None = None  # (N_u,)
     trust: float = 1.0  # factor on the weight of the pool
+    confidence: float | None = None  # in pool texts, on average, by held-out labels
+    facts: Mapping[str, Any] = MappingProxyType({})  # how labels, pool and names were used, for config.json
 
 
 @dataclass(frozen=True, eq=False)
