@@ -22,6 +22,7 @@ class Stream(IntEnum):
     DISTILLATION = 10
     SUGGESTIONS = 11
     LABEL_ERRORS = 12
+    LABELLING = 13
     EPOCH_BATCHES = 100  # plus the number of the epoch
 
 

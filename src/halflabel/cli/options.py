@@ -78,6 +78,8 @@ Set = Annotated[list[str] | None, plain(
     metavar="KEY=VALUE", help="Change a hyper-parameter of the method or a field of the plan; may be repeated.")]
 Truth = Annotated[bool, option(
     help="Report the accuracy of pseudo-labels against the labels in POOL; training never sees them.")]
+KeepLabels = Annotated[bool, option(
+    help="Keep the labelled texts in --out (labelled.jsonl), for `halflabel update` and `halflabel label --model`.")]
 
 # strong views: augmented versions of the unlabelled texts
 Views = Annotated[Path | None, plain(

@@ -59,6 +59,7 @@ def train(
     there: options.There = None,
     back: options.Back = None,
     truth: options.Truth = False,
+    keep_labels: options.KeepLabels = True,
     resume: options.Resume = False,
     force: options.ForceRun = False,
     json: options.Json = False,
@@ -90,7 +91,8 @@ def train(
                                 changes=changes, seed=seed or 0, names=phrases)
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
         texts = replace(texts, notices=[*kept, *name_notices, *texts.notices, *dev_overlap(texts)])
-        run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS)
+        run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS,
+            keep_labels=keep_labels)
         show_result(out, texts.notices, as_json=json)
 
 
@@ -141,7 +143,8 @@ def check_wants_views(settings: Settings, texts: TrainingTexts) -> None:
                            "--back-translate")
 
 
-def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, checkpoint_seconds: float) -> None:
+def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, checkpoint_seconds: float,
+        keep_labels: bool = True) -> None:
     """Trains in the folder, unless its run is finished; a failure before the first step leaves nothing behind."""
     from halflabel.fitting import fit
     from halflabel.persistence.run_folder import RunFinished
@@ -151,7 +154,8 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, ch
     with folder, handle_interrupt(out, resume=resume), console.meter() as meter:
         try:
             fit(texts.labelled, texts.pool, settings, dev=texts.dev, truth=texts.truth, folder=out, resume=resume,
-                report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds)
+                report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds,
+                keep_labels=keep_labels)
         except RunFinished as finished:
             console.hint(str(finished))
 
