@@ -33,7 +33,7 @@ from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels
 from halflabel.nn.network import PrecomputedVectors
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
-from halflabel.persistence.training_texts import write_labelled, write_text_hashes
+from halflabel.persistence.training_texts import keep_labelled, write_text_hashes
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import FolderStore, NoStore
@@ -92,7 +92,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     if folder is not None and not earlier:
         write_text_hashes(folder, labelled, pool)
         if keep_labels:
-            write_labelled(folder, labelled)
+            keep_labelled(folder, labelled)
         prepare_folder(folder, model, trainer.plan, settings)
     store = NoStore() if folder is None else FolderStore(folder)
     notices = unlearnable_notices(unlearnable)

@@ -24,7 +24,7 @@ from halflabel.data.corpus import Label, TextLabel
 from halflabel.data.labels import Classes, names_in, parse_label
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule
-from halflabel.label_errors import cross_fitted
+from halflabel.label_errors import estimate_accuracy
 from halflabel.methods.closed_form import fit_closed_form, logistic_regression
 from halflabel.methods.label_smoothing import word_features
 from halflabel.persistence.interface import Model
@@ -33,7 +33,6 @@ from halflabel.suggestions import known_texts, suggest
 from halflabel.types import Progress, Task
 
 SAMPLE = 3000  # texts of the pool that the classifier knows, and that are shown first
-MIN_ESTIMATE = 10  # labelled texts from which accuracy is estimated
 LABEL_LENGTH, NOTE_LENGTH = 100, 10_000  # characters
 STOP_SECONDS = 10.0  # that the thread has to end
 
@@ -118,19 +117,8 @@ class Learner:
         return Guesses(self.texts, self.x, p, classes, self.task)
 
     def estimate(self, labels: Labels) -> float | None:
-        """Accuracy of predictions for labelled texts by the other ones; for several labels micro F1."""
-        if len(labels) < MIN_ESTIMATE:
-            return None
-        classes = Classes(tuple(sorted({name for label in labels.values() for name in names_in(label)})))
-        x, y = self.x[self._rows(labels)], classes.matrix(list(labels.values()))
-        if self.task == "multi-class":
-            p = cross_fitted(x, y.argmax(axis=1), len(classes), seed=self.seed)
-            counted = ~np.isnan(p[:, 0])
-            return float((p.argmax(axis=1) == y.argmax(axis=1))[counted].mean()) if counted.any() else None
-        p = np.stack([cross_fitted(x, column, 2, seed=self.seed)[:, 1] if 0 < column.sum() < len(y) else column
-                      for column in y.T.astype(int)], axis=1)
-        total = (p >= 0.5).sum() + y.sum()
-        return float(2 * ((p >= 0.5) & (y > 0)).sum() / total) if total else None
+        """Estimated accuracy, or micro F1 for several labels."""
+        return estimate_accuracy(self.x[self._rows(labels)], list(labels.values()), seed=self.seed)
 
     def _one_by_one(self, rows: np.ndarray, y: np.ndarray) -> np.ndarray:
         """Probabilities of each label by itself, (N, K); those of a label that all or no texts have are its share."""

@@ -32,13 +32,14 @@ from halflabel.cli.split import split
 from halflabel.cli.suggest import suggest
 from halflabel.cli.train import train
 from halflabel.cli.tune import tune
+from halflabel.cli.update import update
 from halflabel.errors import HalflabelError
 
 USER_ERROR = 2  # exit code for what the user can fix
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, tune, suggest, label, distill, export, serve, check, split, augment,
+for command in (train, update, predict, evaluate, tune, suggest, label, distill, export, serve, check, split, augment,
                 export_to, cache, methods, info, demo):
     app.command()(command)
 app.add_typer(bench.app, name="bench")

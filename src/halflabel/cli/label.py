@@ -102,9 +102,9 @@ def read_earlier(files: list[Any], model: Path | None, text_column: str | None, 
     """Texts that were labelled before: those of the files, and those that the model's folder keeps."""
     from halflabel.data.cleaning import clean
     from halflabel.data.readers.read import concat_corpora, read
-    from halflabel.persistence.training_texts import read_labelled
+    from halflabel.persistence.training_texts import kept_labelled
 
-    kept = None if model is None else read_labelled(model)
+    kept = None if model is None else kept_labelled(model)
     corpora = [*([] if kept is None else [kept]), *(read(file, text=text_column, label=label_column) for file in files)]
     if model is not None and not corpora:
         console.note(f"{model} does not have its labelled texts, so its guesses do not learn from answers; give the "

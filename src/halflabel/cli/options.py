@@ -43,6 +43,9 @@ TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the te
                                               show_default="found by name")]
 LabelColumn = Annotated[str | None, option(metavar="NAME", help="Column of the labels.", show_default="found by name")]
 
+AnnotatorColumn = Annotated[str | None, plain(
+    metavar="NAME", help="Column of who labelled a text; the labels of several annotators are merged by majority.")]
+
 
 def _set_encoding(name: str | None) -> str | None:
     """Makes files of the command be read in that encoding."""

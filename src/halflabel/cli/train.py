@@ -54,6 +54,7 @@ def train(
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
+    annotator_column: options.AnnotatorColumn = None,
     views: options.Views = None,
     back_translate: options.BackTranslate = False,
     there: options.There = None,
@@ -80,17 +81,17 @@ def train(
     if not labelled and (names in (None, LABELS) or not unlabelled):
         raise SettingError("there is nothing to learn from; give labelled files, or --names FILE with --unlabelled")
     files = InputFiles.named(labelled or [], unlabelled=unlabelled, dev=dev, views=views, text_column=text_column,
-                             label_column=label_column)
+                             label_column=label_column, annotator_column=annotator_column)
     check_apart(out, [*(file.path for file in files.together), encoder, there, back, names], RUN)
     with locked(out, RUN):
         kept = check_run_folder(out, resume=resume, force=force)
-        rows = read_labelled(files)
+        rows, annotator_notices = read_labelled(files)
         phrases, name_notices = class_names(names, rows)
         texts = gather(rows, files, truth=truth, names=phrases)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
                                 changes=changes, seed=seed or 0, names=phrases)
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
-        texts = replace(texts, notices=[*kept, *name_notices, *texts.notices, *dev_overlap(texts)])
+        texts = replace(texts, notices=[*kept, *annotator_notices, *name_notices, *texts.notices, *dev_overlap(texts)])
         run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS,
             keep_labels=keep_labels)
         show_result(out, texts.notices, as_json=json)

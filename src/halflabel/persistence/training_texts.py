@@ -37,14 +37,14 @@ def read_text_hashes(folder: Path) -> dict[str, np.ndarray]:
         raise ModelError(f"{folder / FILE} is damaged ({error}); copy the model again, or remove the file.") from None
 
 
-def write_labelled(folder: Path, labelled: Corpus) -> None:
+def keep_labelled(folder: Path, labelled: Corpus) -> None:
     """Writes the labelled texts, for later updates; not if some labels of a text are unknown, which JSON cannot say."""
     if not any(isinstance(label, Partial) for label in labelled.labels):
         write_text(folder / LABELLED, "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in
                                               zip(labelled.texts, labelled.labels, strict=True)))
 
 
-def read_labelled(folder: Path) -> Corpus | None:
+def kept_labelled(folder: Path) -> Corpus | None:
     """The labelled texts of the model in a folder; None if it does not have them."""
     file = folder / LABELLED
     return read(file) if file.is_file() and file.stat().st_size else None
