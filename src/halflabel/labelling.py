@@ -223,6 +223,12 @@ class Labelling:
 
     def fit(self) -> None:
         """Fits the classifier to all labels, and chooses which texts are shown next."""
+        from threadpoolctl import threadpool_limits
+
+        with threadpool_limits(1):  # the matrices are small, and on a busy machine threads would wait for each other
+            self._fit()
+
+    def _fit(self) -> None:
         learner, guesses = self.learner, self.guesses
         assert learner is not None, "after start"
         with self._lock:
