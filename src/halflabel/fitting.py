@@ -39,7 +39,7 @@ from halflabel.nn.network import PrecomputedVectors
 from halflabel.notices import Notice
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
-from halflabel.persistence.training_texts import write_text_hashes
+from halflabel.persistence.training_texts import keep_labelled, write_text_hashes
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import RESTART, FolderStore, NoStore
@@ -65,8 +65,12 @@ class Trained:
 
 def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
         truth: list[Any] | None = None, classes: Classes | None = None, folder: Path | None = None,
-        resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0) -> Trained:
-    """Trains a method on clean corpora; `classes` fixes labels that may not occur in the labelled texts."""
+        resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0,
+        keep_labels: bool = True) -> Trained:
+    """Trains a method on clean corpora; `classes` fixes labels that may not occur in the labelled texts.
+
+    The folder keeps the labelled texts, so that the model can be updated later, unless `keep_labels` is false.
+    """
     began = time.monotonic()
     given_classes, classes = classes, classes or all_classes(labelled, settings.names)
     texts = fingerprint(labelled, pool, given_classes)
@@ -99,6 +103,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     dev_scorer = make_dev_scorer(model, dev, objective, problem) if dev is not None else None
     if folder is not None and not earlier:
         write_text_hashes(folder, labelled, pool)
+        if keep_labels:
+            keep_labelled(folder, labelled)
         prepare_folder(folder, model, trainer.plan, settings)
     store = NoStore() if folder is None else FolderStore(folder)
     notices = [*choice, *unlearnable_notices(unlearnable)]

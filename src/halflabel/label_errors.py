@@ -9,19 +9,24 @@ Shapes: N labelled texts, K classes, H encoder width.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halflabel.active_learning import NEAR_DUPLICATE, Candidates
+from halflabel.data.corpus import TextLabel
+from halflabel.data.labels import Classes, names_in
 from halflabel.methods.closed_form import logistic_regression
 from halflabel.randomness import Stream, generator
 
 Array = NDArray[np.floating]
 Columns = NDArray[np.integer]
+Mask = NDArray[np.bool_]
 
 FOLDS = 5
+MIN_ESTIMATE = 10  # labelled texts from which accuracy is estimated
 CHUNK = 1024  # texts whose similarities are in memory at a time
 
 
@@ -39,10 +44,10 @@ def find_label_errors(vectors: Array, y: Columns, labels: int, *, seed: int = 0)
     return confident_learning(cross_fitted(vectors, y, labels, seed=seed), y)
 
 
-def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0) -> Array:
+def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0, fit_on: Mask | None = None) -> Array:
     """Probabilities (N, K) by logistic regression that was fitted without the text, by stratified folds.
 
-    The only text of a class is never predicted: its row is NaN.
+    The only text of a class is never predicted: its row is NaN. `fit_on` (N,) are the texts that may be fitted to.
     """
     x = Candidates.of(vectors, vectors[:0]).vectors
     rng, fold = generator(seed, Stream.LABEL_ERRORS), np.full(len(y), -1)
@@ -52,10 +57,34 @@ def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0) -> A
             fold[rows] = np.arange(len(rows)) % FOLDS
     p = np.full((len(y), labels), np.nan)
     for j in range(FOLDS):
-        if (held_out := fold == j).any():
-            model = logistic_regression(x[~held_out], y[~held_out], x[:0], labels)
-            p[held_out] = np.exp(model.log_probabilities(x[held_out]))
+        if not (held_out := fold == j).any():
+            continue
+        rows = ~held_out if fit_on is None else ~held_out & fit_on
+        if len(known := np.unique(y[rows])) < 2:  # nothing to tell apart
+            p[held_out] = np.eye(labels)[known].sum(axis=0)
+            continue
+        model = logistic_regression(x[rows], y[rows], x[:0], labels)
+        p[held_out] = np.exp(model.log_probabilities(x[held_out]))
     return p
+
+
+def estimate_accuracy(vectors: Array, labels: Sequence[TextLabel], *, seed: int = 0,
+                      fit_on: Mask | None = None) -> float | None:
+    """The share of labelled texts (N,) that others predict, or micro F1 for several labels; None if too few are known.
+
+    `fit_on` (N,) are the texts that may predict others.
+    """
+    names = {name for label in labels for name in names_in(label)}
+    if len(labels) < MIN_ESTIMATE or len(names) < 2:
+        return None
+    y = Classes(tuple(sorted(names))).matrix(labels) > 0
+    if not isinstance(labels[0], tuple):
+        p = cross_fitted(vectors, y.argmax(axis=1), len(names), seed=seed, fit_on=fit_on)
+        counted = ~np.isnan(p[:, 0])
+        return float((p.argmax(axis=1) == y.argmax(axis=1))[counted].mean()) if counted.any() else None
+    guessed = np.stack([cross_fitted(vectors, column.astype(np.int64), 2, seed=seed, fit_on=fit_on)[:, 1] > 0.5
+                        if not column.all() else column for column in y.T], axis=1)
+    return float(2 * (guessed & y).sum() / (guessed.sum() + y.sum()))
 
 
 def confident_learning(p: Array, y: Columns) -> list[LabelError]:

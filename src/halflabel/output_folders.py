@@ -56,7 +56,8 @@ def _matches(folder: Path, names: tuple[str, ...]) -> list[Path]:
 _CHECKPOINTS = CHECKPOINT + "[0-9]" * 8 + "/"
 MODEL = FolderKind(("config.json", "decision.json", "unknown.safetensors", "model.safetensors", "encoder.safetensors",
                     "encoder/"), results=("model.safetensors",))
-RUN = FolderKind((*MODEL.names, "run.json", "metrics.jsonl", "checksums.json", "texts.safetensors", _CHECKPOINTS),
+RUN = FolderKind((*MODEL.names, "run.json", "metrics.jsonl", "checksums.json", "texts.safetensors", "labelled.jsonl",
+                  _CHECKPOINTS),
                  results=("model.safetensors", _CHECKPOINTS))
 EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.json"), results=("export.json",))
 STUDENT = FolderKind(("student.json", "student.safetensors", "checksums.json", "teacher/"), results=("student.json",))

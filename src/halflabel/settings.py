@@ -31,6 +31,11 @@ class Settings:
         return {"method": self.method, "plan": self.plan.to_json(), "encoder": self.encoder, "seed": self.seed,
                 "hyper": self.hyper} | ({"names": self.names} if self.names else {})
 
+    @classmethod
+    def from_json(cls, fields: dict[str, Any]) -> Settings:
+        """The inverse of `to_json`."""
+        return cls(**{**fields, "plan": Plan.from_json(fields["plan"])})
+
 
 def choose_settings(task: Task, *, method: str | None = None, encoder: str | None = None, plan: str = "laptop",
                     minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0,

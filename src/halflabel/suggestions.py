@@ -80,9 +80,14 @@ def suggest(texts: Sequence[str], n: int, strategy: str, *, model: Predictor | N
         return [Suggestion(text, None, None, reason) for text, reason in zip(found, reasons, strict=True)], notices
     p = model.probabilities(found)
     reasons = explain(candidates, selected, p, model.classes.names, model.task, chosen.reasons)
-    guesses = model.classes.names_of(model.rules.rule()(p) if model.task == "multi-label" else p.argmax(axis=1))
+    guesses = labels_of(model, p)
     return [Suggestion(text, guess, round(float(top), 6), reason)
             for text, guess, top, reason in zip(found, guesses, p.max(axis=1), reasons, strict=True)], notices
+
+
+def labels_of(model: Model, p: np.ndarray) -> list[Any]:
+    """The labels of texts with probabilities p (N, K): the most probable one, or those that the decision gives."""
+    return list(model.classes.names_of(model.rules.rule()(p) if model.task == "multi-label" else p.argmax(axis=1)))
 
 
 def known_texts(texts: Sequence[str], hashes: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from halflabel.cli.evaluate import evaluate
 from halflabel.cli.export import export
 from halflabel.cli.export_to import export_to
 from halflabel.cli.info import info
+from halflabel.cli.label import label
 from halflabel.cli.methods import methods
 from halflabel.cli.predict import predict
 from halflabel.cli.report import push, report
@@ -32,14 +33,15 @@ from halflabel.cli.split import split
 from halflabel.cli.suggest import suggest
 from halflabel.cli.train import train
 from halflabel.cli.tune import tune
+from halflabel.cli.update import update
 from halflabel.errors import HalflabelError
 
 USER_ERROR = 2  # exit code for what the user can fix
 
 app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None, context_settings={
     "auto_envvar_prefix": "HALFLABEL", "help_option_names": ["-h", "--help"]})
-for command in (train, predict, evaluate, report, push, tune, suggest, distill, export, serve, check, split, augment,
-                export_to, cache, methods, info, demo):
+for command in (train, update, predict, evaluate, report, push, tune, suggest, label, distill, export, serve, check,
+                split, augment, export_to, cache, methods, info, demo):
     app.command()(command)
 app.add_typer(bench.app, name="bench")
 app.add_typer(encoders.app, name="encoders")

@@ -35,6 +35,7 @@ def check(
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
+    annotator_column: options.AnnotatorColumn = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     config: options.Config = None,
@@ -55,7 +56,8 @@ def check(
     diagnostics: list[Diagnostic] = []
     try:
         texts = validate(InputFiles.named(labelled, unlabelled=unlabelled, dev=dev, text_column=text_column,
-                                          label_column=label_column), report, diagnostics)
+                                          label_column=label_column, annotator_column=annotator_column),
+                         report, diagnostics)
         if model is not None and texts is not None:
             find_wrong_labels(texts.labelled, model, report, diagnostics)
         if tokens and texts is not None:
@@ -79,7 +81,7 @@ def validate(files: InputFiles, report: dict[str, Any], diagnostics: list[Diagno
     from halflabel.cli.inputs import gather, read_labelled
     from halflabel.data import diagnostics as checks
 
-    rows = read_labelled(files)
+    rows, annotator_notices = read_labelled(files)
     labelled = rows.labelled()
     report |= {"rows": len(rows), "labelled": len(labelled), "without_label": len(rows) - len(labelled),
                "task": labelled.task,
@@ -89,6 +91,7 @@ def validate(files: InputFiles, report: dict[str, Any], diagnostics: list[Diagno
         return None
     diagnostics += checks.check_encoding(labelled.texts, labelled.source)
     diagnostics += check_columns(files)
+    diagnostics += [checks.notice_diagnostic(notice) for notice in annotator_notices]
     texts = gather(rows, files)
     report["unlabelled"] = len(texts.pool) + texts.overlap
     diagnostics += [checks.notice_diagnostic(notice) for notice in texts.notices]

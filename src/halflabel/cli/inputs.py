@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from halflabel.class_names import LABELS, Names, choose_names, classes_with_names, read_names
+from halflabel.data.agreement import merge_annotators
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import File, as_files, check_streams
-from halflabel.data.readers.read import concat_corpora, read
+from halflabel.data.readers.formats import read_table
+from halflabel.data.readers.read import concat_corpora, find_column, read, read_options
 from halflabel.errors import DataError, HalflabelError
 from halflabel.notices import Notice, dropped
 from halflabel.output_folders import DEMO, SPLIT
@@ -30,13 +32,16 @@ class InputFiles:
     views: File | None
     text_column: str | None
     label_column: str | None
+    annotator_column: str | None = None
 
     @classmethod
     def named(cls, labelled: Sequence[Path], *, unlabelled: Sequence[Path] | None, dev: Path | None,
-              views: Path | None = None, text_column: str | None, label_column: str | None) -> InputFiles:
+              views: Path | None = None, text_column: str | None, label_column: str | None,
+              annotator_column: str | None = None) -> InputFiles:
         """Files by path, with globs expanded; a stream that two options name is refused."""
         dev_file, views_file = (None if path is None else File(str(path)) for path in (dev, views))
-        files = cls(as_files(labelled), as_files(unlabelled or []), dev_file, views_file, text_column, label_column)
+        files = cls(as_files(labelled), as_files(unlabelled or []), dev_file, views_file, text_column, label_column,
+                    annotator_column)
         check_streams(files.together)
         return files
 
@@ -57,11 +62,18 @@ class TrainingTexts:
     overlap: int = 0  # unlabelled texts that were left out, since they are labelled as well
 
 
-def read_labelled(files: InputFiles) -> Corpus:
-    """All rows of the labelled files, with and without a label."""
+def read_labelled(files: InputFiles) -> tuple[Corpus, list[Notice]]:
+    """All rows of the labelled files, with and without a label; labels of several annotators are merged."""
     if not files.labelled:
-        return Corpus([], [], source="no labelled file")
-    return read(files.labelled, text=files.text_column, label=files.label_column)
+        return Corpus([], [], source="no labelled file"), []
+    rows = read(files.labelled, text=files.text_column, label=files.label_column)
+    if files.annotator_column is None:
+        return rows, []
+    annotators: list[Any] = []
+    for file in files.labelled:
+        table = read_table(file, read_options(files.text_column, files.label_column))
+        annotators += table.column(str(find_column(table, file.name, files.annotator_column, "annotator")))
+    return merge_annotators(rows, annotators)
 
 
 def class_names(option: str | None, rows: Corpus) -> tuple[Names, list[Notice]]:

@@ -43,6 +43,9 @@ TextColumn = Annotated[str | None, option(metavar="NAME", help="Column of the te
                                               show_default="found by name")]
 LabelColumn = Annotated[str | None, option(metavar="NAME", help="Column of the labels.", show_default="found by name")]
 
+AnnotatorColumn = Annotated[str | None, plain(
+    metavar="NAME", help="Column of who labelled a text; the labels of several annotators are merged by majority.")]
+
 
 def _set_encoding(name: str | None) -> str | None:
     """Makes files of the command be read in that encoding."""
@@ -79,6 +82,8 @@ Set = Annotated[list[str] | None, plain(
     metavar="KEY=VALUE", help="Change a hyper-parameter of the method or a field of the plan; may be repeated.")]
 Truth = Annotated[bool, option(
     help="Report the accuracy of pseudo-labels against the labels in POOL; training never sees them.")]
+KeepLabels = Annotated[bool, option(
+    help="Keep the labelled texts in --out (labelled.jsonl), for `halflabel update` and `halflabel label --model`.")]
 
 # strong views: augmented versions of the unlabelled texts
 Views = Annotated[Path | None, plain(

@@ -37,10 +37,7 @@ def serve(
     halflabel serve model
     curl localhost:8000/predict -H 'Content-Type: application/json' -d '{"inputs": "a text"}'
     """
-    if missing := [name for name in PACKAGES if find_spec(name) is None]:
-        raise MissingExtra(f"{missing[0]} is not installed; pip install 'halflabel[serve]'")
-    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
-        raise SettingError("--token must be printable ASCII without surrounding spaces, and not empty")
+    check_server(token)
     from halflabel.cli.models import open_model, sample_texts
     from halflabel.serve.app import Service, create_app
     from halflabel.serve.batching import ServedModel
@@ -68,3 +65,11 @@ def serve(
         bound.listen(BACKLOG)
         console.hint(f"serving {model} at {address_of(bound)}, Ctrl-C stops it")
         run(app, bound, reload)
+
+
+def check_server(token: str | None) -> None:
+    """Refuses to serve without the packages for it, or with a token that no header can contain."""
+    if missing := [name for name in PACKAGES if find_spec(name) is None]:
+        raise MissingExtra(f"{missing[0]} is not installed; pip install 'halflabel[serve]'")
+    if token is not None and not (token.isascii() and token.isprintable() and token.strip() == token != ""):
+        raise SettingError("--token must be printable ASCII without surrounding spaces, and not empty")

@@ -55,11 +55,13 @@ def train(
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
+    annotator_column: options.AnnotatorColumn = None,
     views: options.Views = None,
     back_translate: options.BackTranslate = False,
     there: options.There = None,
     back: options.Back = None,
     truth: options.Truth = False,
+    keep_labels: options.KeepLabels = True,
     resume: options.Resume = False,
     force: options.ForceRun = False,
     json: options.Json = False,
@@ -80,19 +82,20 @@ def train(
     if not labelled and (names in (None, LABELS) or not unlabelled):
         raise SettingError("there is nothing to learn from; give labelled files, or --names FILE with --unlabelled")
     files = InputFiles.named(labelled or [], unlabelled=unlabelled, dev=dev, views=views, text_column=text_column,
-                             label_column=label_column)
+                             label_column=label_column, annotator_column=annotator_column)
     folders = [*(names_in(encoder) if encoder else []), there, back]
     check_apart(out, [*(file.path for file in files.together), *folders, names], RUN)
     with locked(out, RUN):
         kept = check_run_folder(out, resume=resume, force=force)
-        rows = read_labelled(files)
+        rows, annotator_notices = read_labelled(files)
         phrases, name_notices = class_names(names, rows)
         texts = gather(rows, files, truth=truth, names=phrases)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
                                 changes=changes, seed=seed or 0, names=phrases)
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
-        texts = replace(texts, notices=[*kept, *name_notices, *texts.notices, *dev_overlap(texts)])
-        run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS)
+        texts = replace(texts, notices=[*kept, *annotator_notices, *name_notices, *texts.notices, *dev_overlap(texts)])
+        run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS,
+            keep_labels=keep_labels)
         show_result(out, texts.notices, as_json=json)
 
 
@@ -143,7 +146,8 @@ def check_wants_views(settings: Settings, texts: TrainingTexts) -> None:
                            "--back-translate")
 
 
-def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, checkpoint_seconds: float) -> None:
+def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, checkpoint_seconds: float,
+        keep_labels: bool = True) -> None:
     """Trains in the folder, unless its run is finished; a failure before the first step leaves nothing behind."""
     from halflabel.fitting import fit
     from halflabel.persistence.run_folder import RunFinished
@@ -153,7 +157,8 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, ch
     with folder, handle_interrupt(out, resume=resume), console.meter() as meter:
         try:
             fit(texts.labelled, texts.pool, settings, dev=texts.dev, truth=texts.truth, folder=out, resume=resume,
-                report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds)
+                report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds,
+                keep_labels=keep_labels)
         except RunFinished as finished:
             console.hint(str(finished))
 

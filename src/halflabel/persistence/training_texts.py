@@ -1,20 +1,23 @@
-"""Which texts a model was trained on: a run folder keeps 8 bytes of hash for each. No torch."""
+"""Which texts a model was trained on: a run folder keeps the labelled ones, and 8 bytes of hash for each. No torch."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from halflabel.atomic import replace_file
+from halflabel.atomic import replace_file, write_text
 from halflabel.data.columns import text_hashes
-from halflabel.data.corpus import Corpus
+from halflabel.data.corpus import Corpus, Partial
+from halflabel.data.readers.read import read
 from halflabel.errors import ModelError
 from halflabel.notices import Notice
 
 FILE = "texts.safetensors"
+LABELLED = "labelled.jsonl"
 
 
 def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
@@ -32,6 +35,19 @@ def read_text_hashes(folder: Path) -> dict[str, np.ndarray]:
         return dict(load_file(folder / FILE))
     except SafetensorError as error:
         raise ModelError(f"{folder / FILE} is damaged ({error}); copy the model again, or remove the file.") from None
+
+
+def keep_labelled(folder: Path, labelled: Corpus) -> None:
+    """Writes the labelled texts, for later updates; not if some labels of a text are unknown, which JSON cannot say."""
+    if not any(isinstance(label, Partial) for label in labelled.labels):
+        write_text(folder / LABELLED, "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in
+                                              zip(labelled.texts, labelled.labels, strict=True)))
+
+
+def kept_labelled(folder: Path) -> Corpus | None:
+    """The labelled texts of the model in a folder; None if it does not have them."""
+    file = folder / LABELLED
+    return read(file) if file.is_file() and file.stat().st_size else None
 
 
 def training_text_notices(folder: Path, corpus: Corpus) -> list[Notice]:

@@ -1,4 +1,4 @@
-"""Exports of annotation tools: Label Studio (JSON, JSON-MIN, CSV), doccano and Prodigy (JSONL).
+"""Exports of annotation tools: Label Studio (JSON, JSON-MIN, CSV), doccano and Prodigy (JSONL), `halflabel label`.
 
 Only labels that a person gave count: predictions, skipped and unannotated tasks are unlabelled. A text that two people
 annotated becomes two rows, so that disagreements are noticed.
@@ -21,6 +21,7 @@ LABEL_STUDIO_KEYS = {"annotator", "annotation_id", "lead_time"}  # JSON-MIN and 
 LABEL_STUDIO_COLUMNS = LABEL_STUDIO_KEYS | {"id", "created_at", "updated_at", "was_cancelled", "agreement"}
 DOCCANO_KEYS = ("Comments", "annotation_approver")  # of version 1.6 and later, and of older versions
 PRODIGY_ANSWERS = ("accept", "reject", "ignore")
+ACTIONS = ("label", "skip", "undo")  # with a text, in files of `halflabel label`
 
 
 class Annotation(NamedTuple):
@@ -33,8 +34,8 @@ class Annotation(NamedTuple):
 
 def annotation_table(records: list[Record], position: Position, source: str) -> SourceTable | None:
     """The records as a table if an annotation tool exported them; None otherwise."""
-    for matches, read in ((_is_label_studio, _label_studio), (_is_json_min, _json_min), (_is_prodigy, _prodigy),
-                          (_is_doccano, _doccano)):
+    for matches, read in ((is_answer, _answers), (_is_label_studio, _label_studio), (_is_json_min, _json_min),
+                          (_is_prodigy, _prodigy), (_is_doccano, _doccano)):
         if records and all(map(matches, records)):
             return read(records, position, source)
     return None
@@ -174,3 +175,19 @@ def _prodigy(records: list[Record], position: Position, source: str) -> SourceTa
 
     return _table([Annotation(i, record, labels(record)) for i, record in enumerate(records)], "label", position,
                   empty_is_unlabelled=False)
+
+
+def is_answer(record: Record) -> bool:
+    """Whether `halflabel label` wrote a record: an answer about a text, or a label that was added."""
+    action = record.get("action")
+    return "time" in record and ((action == "add" and isinstance(record.get("label"), (str, int)))
+                                 or (action in ACTIONS and isinstance(record.get("text"), str) and "label" in record))
+
+
+def _answers(records: list[Record], position: Position, source: str) -> SourceTable:
+    """The last answer about each text; one that was skipped or undone is unlabelled."""
+    last = {record["text"]: i for i, record in enumerate(records) if record["action"] != "add"}
+    numbers = sorted(last.values())
+    table = from_records([{"text": records[i]["text"], "label": records[i]["label"]} for i in numbers],
+                         lambda i: position(numbers[i]))
+    return replace(table, roles={"text": "text", "label": "label"})

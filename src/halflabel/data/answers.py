@@ -1,0 +1,120 @@
+"""The answers of a person who labels texts: a file to which each is appended, and flushed to disk before the next.
+
+Each line is an object with an `action`: `label`, `skip` or `undo` a text, or `add` a label. Of several lines with the
+same text the last one counts. `read` understands the file at any time (`data/readers/annotation_tools.py`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from halflabel.atomic import fsync, real, remedy
+from halflabel.data.corpus import Label, TextLabel
+from halflabel.data.labels import first_inconsistency, parse_label
+from halflabel.data.readers.annotation_tools import is_answer
+from halflabel.errors import DataError, OutputError
+from halflabel.notices import Notice
+
+
+class Answer(NamedTuple):
+    """What a person said about a text; the label is None if the text was skipped."""
+
+    label: TextLabel
+    note: str = ""
+
+
+class AnswerFile:
+    """The answers in a file, by text; texts that were answered last come last."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.notices: list[Notice] = []
+        self.answers: dict[str, Answer] = {}
+        self.added: list[Label] = []  # labels, whether a text has them or not
+        try:
+            is_new = not file.exists()
+            self.handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            if is_new:
+                fsync(real(file).parent)
+        except OSError as error:
+            raise OutputError(f"{file} could not be opened ({error.strerror}); {remedy(error, file)}") from None
+        try:
+            self._read()
+        except DataError:
+            self.close()
+            raise
+
+    @property
+    def labels(self) -> dict[str, TextLabel]:
+        """The labels of texts that have some; `()` is none of the labels."""
+        return {text: answer.label for text, answer in self.answers.items() if answer.label is not None}
+
+    def label(self, text: str, label: TextLabel, note: str = "") -> None:
+        """Labels a text; None skips it."""
+        self._append({"text": text, "label": label, "action": "skip" if label is None else "label"}
+                     | ({"note": note} if note else {}))
+
+    def undo(self) -> tuple[str, Answer] | None:
+        """Takes the last answer back, and returns it."""
+        if not self.answers:
+            return None
+        text, answer = list(self.answers.items())[-1]
+        self._append({"text": text, "label": None, "action": "undo"})
+        return text, answer
+
+    def add_label(self, label: Label) -> None:
+        """Remembers a label that no text has yet."""
+        self._append({"label": label, "action": "add"})
+
+    def close(self) -> None:
+        """Closes the file; one without answers is removed."""
+        if not os.fstat(self.handle).st_size:
+            self.file.unlink(missing_ok=True)
+        os.close(self.handle)
+
+    def _append(self, record: dict[str, Any]) -> None:
+        """Writes a line as a whole or not at all, and only then counts it."""
+        line = json.dumps(record | {"time": datetime.now(UTC).isoformat(timespec="seconds")}, ensure_ascii=False)
+        data, size = f"{line}\n".encode(), os.fstat(self.handle).st_size
+        try:
+            if os.write(self.handle, data) < len(data):
+                raise OSError(0, "the disk is full")
+            os.fsync(self.handle)
+        except OSError as error:
+            os.ftruncate(self.handle, size)
+            raise OutputError(f"the answer could not be written to {self.file} ({error.strerror}); "
+                              f"{remedy(error, self.file)}") from None
+        self._count(record)
+
+    def _count(self, record: dict[str, Any]) -> None:
+        action, label = record["action"], parse_label(record.get("label"))
+        if action == "add":
+            assert label is not None and not isinstance(label, tuple), "one label is added at a time"
+            self.added.append(label)
+            return
+        self.answers.pop(record["text"], None)
+        if action != "undo":
+            self.answers[record["text"]] = Answer(label, str(record.get("note", "")))
+
+    def _read(self) -> None:
+        """Counts all lines; an incomplete last one, as a power failure may leave it, is removed."""
+        content = self.file.read_bytes()
+        end = content.rfind(b"\n") + 1
+        if end < len(content):
+            os.ftruncate(self.handle, end)
+            self.notices.append(Notice(f"the last line of {self.file} was incomplete and is removed; answer its text "
+                                       "again"))
+        for number, line in enumerate(content[:end].splitlines(), 1):
+            try:
+                record = json.loads(line)
+            except ValueError:
+                record = None
+            if not isinstance(record, dict) or not is_answer(record):
+                raise DataError(f"{self.file}, line {number}: not an answer of `halflabel label`; choose another --out")
+            self._count(record)
+        if inconsistency := first_inconsistency(self.labels.values()):
+            raise DataError(f"{self.file}: {inconsistency[1]}")
