@@ -19,6 +19,7 @@ from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of, concat
+from halflabel.devices import Compute
 from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
@@ -57,9 +58,10 @@ class Trained:
 
 def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
         truth: list[Any] | None = None, classes: Classes | None = None, folder: Path | None = None,
-        resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0) -> Trained:
+        resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0,
+        compute: Compute | None = None) -> Trained:
     """Trains a method on clean corpora; `classes` fixes labels that may not occur in the labelled texts."""
-    began = time.monotonic()
+    began, compute = time.monotonic(), compute or Compute()
     given_classes, classes = classes, classes or all_classes(labelled, settings.names)
     texts = fingerprint(labelled, pool, given_classes)
     method, given = find(settings.method), len(pool)
@@ -69,11 +71,13 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     earlier = None if folder is None else open_run(folder, settings, texts, resume)
     if method.labelled_as_pool and not given:
         pool = labelled.without_labels()
-    encoder = make_encoder(method, settings, concat(labelled.texts, pool.texts))
+    encoder = make_encoder(method, settings, concat(labelled.texts, pool.texts)).on(compute)
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
     objective = Objective(PrecomputedVectors() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
     problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
+    objective.to(compute.device)
+    problem = replace(problem, y=problem.y.to(compute.device))
     plan = Plan.from_json(earlier["plan"]) if earlier else within_passes(settings.plan, problem.unlabelled)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
@@ -81,6 +85,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
         "encoder": settings.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
+        "compute": compute.to_json(),
         "texts": {"labelled": len(labelled), "unlabelled": given, "fingerprint": texts},
         "matrix": given_classes is not None, "hard_labels": unlearnable}
     model = TrainedModel(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
@@ -221,6 +226,6 @@ def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective,
 
 def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, source: str) -> Decision:
     """Decision rules for a method's scores (N, K): log-odds are cut at 0, angular scores at labelled frequencies."""
-    method = objective.method
-    return Decision.fit(scores, label_frequencies(problem.y).double().numpy(), source=source, logits=method.logits,
-                        slope=method.slope, chosen="fixed" if method.logits else "prior-quantile")
+    method, frequencies = objective.method, label_frequencies(problem.y.cpu()).double().numpy()
+    return Decision.fit(scores, frequencies, source=source, logits=method.logits, slope=method.slope,
+                        chosen="fixed" if method.logits else "prior-quantile")

@@ -44,6 +44,8 @@ def predict(
     resume: Annotated[bool, options.option("--resume", help="Keep complete shards in --out, write the rest.")] = False,
     decision: options.Decision = None,
     backend: options.Backend = None,
+    device: options.Device = None,
+    precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     force: options.ForceFile = False,
@@ -69,7 +71,7 @@ def predict(
     kind = check_format(sources, out, format, shard, resume=resume, force=force)
     with nullcontext() if out is None or shard is None else locked(out, SHARDS):
         inputs: Iterable[Row | None] = rows_in(sources, text_column)
-        opened = open_model(model, backend)
+        opened = open_model(model, backend, device=device, precision=precision)
         rule = decision_rule(opened, decision)
         target = output(out, kind)
         if out is not None and shard is not None:

@@ -20,6 +20,7 @@ from halflabel.output_folders import RUN, locked, replacing
 if TYPE_CHECKING:
     from halflabel.cli.inputs import TrainingTexts
     from halflabel.data.readers.files import File
+    from halflabel.devices import Compute
     from halflabel.notices import Notice
     from halflabel.settings import Settings
 
@@ -51,6 +52,8 @@ def train(
     minutes: options.Minutes = None,
     seed: options.Seed = None,
     set: options.Set = None,
+    device: options.Device = None,
+    precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
@@ -74,6 +77,7 @@ def train(
     halflabel train --names names.json --unlabelled pool.csv --out model
     """
     from halflabel.cli.inputs import InputFiles, class_names, dev_overlap, gather, read_labelled
+    from halflabel.devices import choose_compute
 
     changes = options.parse_settings(set or [])
     if not labelled and (names in (None, LABELS) or not unlabelled):
@@ -86,11 +90,13 @@ def train(
         rows = read_labelled(files)
         phrases, name_notices = class_names(names, rows)
         texts = gather(rows, files, truth=truth, names=phrases)
+        compute = choose_compute(device or "auto", precision or "auto")
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
                                 changes=changes, seed=seed or 0, names=phrases)
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
         texts = replace(texts, notices=[*kept, *name_notices, *texts.notices, *dev_overlap(texts)])
-        run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS)
+        run(settings, texts, out, compute, resume=resume,
+            checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS)
         show_result(out, texts.notices, as_json=json)
 
 
@@ -141,7 +147,8 @@ def check_wants_views(settings: Settings, texts: TrainingTexts) -> None:
                            "--back-translate")
 
 
-def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, checkpoint_seconds: float) -> None:
+def run(settings: Settings, texts: TrainingTexts, out: Path, compute: Compute, *, resume: bool,
+        checkpoint_seconds: float) -> None:
     """Trains in the folder, unless its run is finished; a failure before the first step leaves nothing behind."""
     from halflabel.fitting import fit
     from halflabel.persistence.run_folder import RunFinished
@@ -151,7 +158,7 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, ch
     with folder, handle_interrupt(out, resume=resume), console.meter() as meter:
         try:
             fit(texts.labelled, texts.pool, settings, dev=texts.dev, truth=texts.truth, folder=out, resume=resume,
-                report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds)
+                report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds, compute=compute)
         except RunFinished as finished:
             console.hint(str(finished))
 
@@ -178,6 +185,11 @@ def resume_command() -> str:
     return shlex.join([*program, *typed, "--resume"])
 
 
+def hardware(compute: dict[str, Any]) -> str:
+    """The device and precision of a run, in words."""
+    return f"{compute['device']} in {compute['precision']}"
+
+
 def show_result(out: Path, notices: list[Notice], *, as_json: bool) -> None:
     """Prints a summary of the run and the next command."""
     from halflabel.persistence.model_folder import read_config, read_decision
@@ -189,14 +201,15 @@ def show_result(out: Path, notices: list[Notice], *, as_json: bool) -> None:
             "out": str(out), "method": config["method"], "plan": config["plan"]["name"], "encoder": config["encoder"],
             "seed": config["seed"], "n_labelled": config["texts"]["labelled"],
             "n_unlabelled": config["texts"]["unlabelled"], "classes": config["classes"],
-            "seconds": ended["seconds"], "why": ended["why"], "notices": [*map(str, notices), *ended["notices"]],
-            "dev": ended["dev"]} | ({} if decision is None else {
+            "seconds": ended["seconds"], **config["compute"], "why": ended["why"],
+            "notices": [*map(str, notices), *ended["notices"]], "dev": ended["dev"]} | ({} if decision is None else {
                 "decision": decision.chosen, "hard_labels": config["hard_labels"]}))
         return
     trained = (f"{config['method']}, {config['plan']['name']} plan, {config['encoder']}: "
                f"{config['texts']['labelled']:,} labelled and {config['texts']['unlabelled']:,} unlabelled texts, "
                f"{len(config['classes'])} classes, {ended['seconds']:.0f} s")
-    rows: dict[str, object] = {"model": str(out), "trained": trained, "stopped": ended["why"]}
+    rows: dict[str, object] = {"model": str(out), "trained": trained, "ran on": hardware(config["compute"]),
+                               "stopped": ended["why"]}
     if ended["dev"] is not None:
         rows["dev"] = f"micro F1 {ended['dev']:.3f}"
     if decision is not None:

@@ -17,7 +17,7 @@ from halflabel.types import Shape
 FORMAT = 1
 DECISION = "decision.json"
 ENTRIES = {"method": str, "task": str, "settings": dict, "classes": list, "shape": dict, "frozen": bool}
-OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "hard_labels": list}
+OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "compute": dict, "hard_labels": list}
 MAX_SIZE = 10**12  # of any number in a shape
 
 

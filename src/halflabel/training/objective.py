@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel import equations as eq
+from halflabel.devices import to_device
 from halflabel.encoders.inputs import Inputs
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.nn.losses import Loss, NoPenalty, Penalty, Reduction, Weight, constant
@@ -191,7 +192,7 @@ class Objective(nn.Module):
         def predict() -> Tensor:
             return self.method.probabilities(self.outputs(problem, rows).scores)
 
-        target: Target = self.pseudo_labels(torch.from_numpy(rows - problem.labelled), predict)
+        target: Target = self.pseudo_labels(torch.from_numpy(rows - problem.labelled).to(self.device), predict)
         return target
 
     def sample_views(self, problem: Problem, batch: StepBatch) -> np.ndarray:
@@ -209,8 +210,8 @@ class Objective(nn.Module):
     def inputs(self, problem: Problem, rows: np.ndarray, views: np.ndarray | None = None,
                rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
         """The network's inputs, on its device."""
-        device = self.device
-        return tuple(x.to(device) for x in problem.inputs(rows, np.zeros_like(rows) if views is None else views, rng))
+        views = np.zeros_like(rows) if views is None else views
+        return tuple(to_device(x, self.device) for x in problem.inputs(rows, views, rng))
 
     def report(self) -> dict[str, Any]:
         """Figures of the parts, for the log."""

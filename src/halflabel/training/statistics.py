@@ -46,9 +46,9 @@ class EpochStatistics(NamedTuple):
     def pseudo_label_accuracy(self, truth: Tensor, problem: Problem) -> dict[str, float | None]:
         """Accuracy of the pseudo-labels against the truth (M, K), or micro F1 for several labels per text."""
         if problem.task == "multi-label":
-            y = self.target.y.cpu()
+            y = self.target.y
             return {"pseudo_f1": float(2 * (y * truth).sum() / (y.sum() + truth.sum()).clamp_min(1))}
-        accepted, correct = self.target.accepted.cpu(), self.p.argmax(dim=1) == truth.argmax(dim=1)
+        accepted, correct = self.target.accepted, self.p.argmax(dim=1) == truth.argmax(dim=1)
         return {"pseudo_accuracy": float(correct.double().mean()),
                 "accepted_accuracy": float(correct[accepted].double().mean()) if bool(accepted.any()) else None}
 
@@ -59,8 +59,8 @@ def epoch_statistics(objective: Objective, problem: Problem, rows: np.ndarray) -
     everything = np.concatenate([np.arange(problem.labelled), problem.labelled + rows])
     f, scores = outputs(objective, problem.inputs, everything)
     p = objective.method.probabilities(scores[problem.labelled :])
-    target = objective.pseudo_labels.label(p.to(objective.device))
-    return EpochStatistics(rows, f, torch.cat([problem.y.nan_to_num().cpu(), target.weighted.cpu()]), p, target)
+    target = Target(*(x.cpu() for x in objective.pseudo_labels.label(p.to(objective.device))))
+    return EpochStatistics(rows, f, torch.cat([problem.y.nan_to_num().cpu(), target.weighted]), p, target)
 
 
 @torch.inference_mode()
