@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -38,12 +38,14 @@ from halflabel.persistence.training_texts import write_text_hashes
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import FolderStore, NoStore
+from halflabel.training.distributed import ALONE, Ranks
 from halflabel.training.loop import Outcome, Trainer, train
 from halflabel.training.objective import Objective, Problem, StartInputs, StartResult
 from halflabel.training.statistics import outputs
 from halflabel.training.time_budget import fit_to_minutes, within_passes
 from halflabel.types import Plan, Shape
 
+T = TypeVar("T")
 POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
 
 
@@ -59,7 +61,7 @@ class Trained:
 def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
         truth: list[Any] | None = None, classes: Classes | None = None, folder: Path | None = None,
         resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0,
-        compute: Compute | None = None) -> Trained:
+        compute: Compute | None = None, ranks: Ranks = ALONE) -> Trained:
     """Trains a method on clean corpora; `classes` fixes labels that may not occur in the labelled texts."""
     began, compute = time.monotonic(), compute or Compute()
     given_classes, classes = classes, classes or all_classes(labelled, settings.names)
@@ -68,16 +70,19 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     rows = subsample(len(pool), method, settings.seed)
     if rows is not None:
         pool, truth = in_memory(pool, rows), truth and [truth[i] for i in rows]
-    earlier = None if folder is None else open_run(folder, settings, texts, resume)
+    earlier = None if folder is None else ranks.from_first(partial(open_run, folder, settings, texts, resume,
+                                                                   ranks.number))
     if method.labelled_as_pool and not given:
         pool = labelled.without_labels()
     encoder = make_encoder(method, settings, concat(labelled.texts, pool.texts)).on(compute)
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
-    objective = Objective(PrecomputedVectors() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
+    objective = Objective(PrecomputedVectors() if settings.plan.frozen else encoder, method(shape, **settings.hyper),
+                          ranks)
     problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth)
     objective.to(compute.device)
-    problem = replace(problem, y=problem.y.to(compute.device))
+    ranks.copy_first([*objective.parameters(), *objective.buffers()])
+    problem = replace(problem, y=problem.y.to(compute.device), start=ranks.from_first(lambda: problem.start))
     plan = Plan.from_json(earlier["plan"]) if earlier else within_passes(settings.plan, problem.unlabelled)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
@@ -85,11 +90,13 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
         "encoder": settings.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
-        "compute": compute.to_json(),
+        "compute": compute.to_json() | {"processes": ranks.number},
         "texts": {"labelled": len(labelled), "unlabelled": given, "fingerprint": texts},
         "matrix": given_classes is not None, "hard_labels": unlearnable}
     model = TrainedModel(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
     dev_scorer = make_dev_scorer(model, dev, objective, problem) if dev is not None else None
+    if not ranks.first:  # one process writes
+        folder, report = None, silent
     if folder is not None and not earlier:
         write_text_hashes(folder, labelled, pool)
         prepare_folder(folder, model, trainer.plan, settings)
@@ -150,18 +157,23 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     def progress(done: int, total: int) -> None:
         report(EncodingProgress(done, total))
 
+    def once(compute: Callable[[], T]) -> T:
+        """What is cached is computed once on each machine."""
+        with objective.ranks.one_first():
+            return compute()
+
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     if method.start is not None:
         names = partial(name_vectors, encoder, phrases_for(classes, settings.names)) if settings.names else None
-        start = method.start(StartInputs(views[0], y, encoder, lambda: cache.vectors(views[0], progress),
+        start = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
                                          settings.seed, names))
     inputs: Inputs
     if plan.frozen:
-        inputs = VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop)
+        inputs = once(lambda: VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop))
     elif encoder.frozen_layers:
-        inputs = HiddenStateInputs(encoder, views, cache, drop=plan.token_drop)
+        inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop))
     else:
-        inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
+        inputs = once(lambda: TokenInputs(encoder, views, drop=plan.token_drop, cache=cache))
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(inputs, y, len(pool), len(views), known, labelled.task, start)
 

@@ -27,6 +27,7 @@ from halflabel.notices import Notice
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.training.checkpoint import CheckpointStore, State, copied, on_cpu, snapshot
 from halflabel.training.collapse import PoolState
+from halflabel.training.distributed import RankLost
 from halflabel.training.interrupt import Interrupted, stop_requested
 from halflabel.training.objective import Objective, OptimizerPhase, Problem, StepBatch, StepResult
 from halflabel.training.statistics import EpochStatistics, epoch_statistics
@@ -48,7 +49,8 @@ class Outcome:
 def train(trainer: Trainer, store: CheckpointStore, report: Report, dev_scorer: DevScorer | None = None, *,
           checkpoint_seconds: float = 60.0) -> Outcome:
     """Trains the objective in place and leaves the averaged weights in it, or with a dev set the best ones."""
-    if (checkpoint := store.latest()) is not None:
+    ranks = trainer.objective.ranks
+    if (checkpoint := ranks.from_first(store.latest)) is not None:
         trainer.load(*checkpoint)
     else:
         trainer.log_start(store, report)
@@ -56,14 +58,21 @@ def train(trainer: Trainer, store: CheckpointStore, report: Report, dev_scorer: 
     with stop_requested() as stop:
         while True:
             while trainer.plan_step < trainer.plan.steps:
-                if trainer.at_epoch_start:
-                    trainer.start_epoch(store, report, dev_scorer)
-                report(trainer.train_step(report))
-                if stop.is_set() or time.monotonic() - saved > checkpoint_seconds:
+                lost = ""
+                try:
+                    if trainer.at_epoch_start:
+                        trainer.start_epoch(store, report, dev_scorer)
+                    report(trainer.train_step(report))
+                    stopping = ranks.any(stop.is_set())
+                except RankLost as error:
+                    stopping, lost = True, f"{error}; "
+                # a process that is lost between two phases of a step leaves a step that is half done
+                whole = not lost or len(trainer.objective.phases) == 1
+                if whole and (stopping or time.monotonic() - saved > checkpoint_seconds):
                     store.checkpoint(trainer.step, trainer.tensors(), trainer.position())
                     saved = time.monotonic()
-                if stop.is_set():
-                    raise Interrupted(f"stopped after step {trainer.step} of {trainer.steps}")
+                if stopping:
+                    raise Interrupted(f"{lost}stopped after step {trainer.step} of {trainer.steps}")
             if (outcome := trainer.finish(store, report, dev_scorer)) is not None:
                 return outcome
 
@@ -125,10 +134,17 @@ class Trainer:
         """The result of a step; None, with the buffers as they were, if the device is out of memory."""
         reseed(self.objective.device, (self.seed * 1_000_003 + self.plan_step) % 2**63)
         weight = self.objective.method.weight(self.progress) * float(self.pool.trust)
-        before = {} if self.objective.device.type == "cpu" else copied(dict(self.objective.named_buffers()))
+        may_fail = self.objective.device.type != "cpu" or self.objective.ranks.several
+        before = copied(dict(self.objective.named_buffers())) if may_fail else {}
         try:
             result, *_ = [self.optimize(phase, batch, weight) for phase in self.objective.phases]
+        except RankLost:
+            self.objective.load_state_dict(before, strict=False)
+            raise
         except torch.OutOfMemoryError:
+            if self.objective.ranks.several:  # which would all have to go back
+                raise SettingError(f"{self.objective.device} is out of memory; set labelled_batch and unlabelled_batch "
+                                   "lower, or start more processes.") from None
             self.objective.load_state_dict(before, strict=False)
             return None
         return result
@@ -192,6 +208,7 @@ class Trainer:
             device = self.objective.device
             self.objective.network.angles.update(statistics.f.to(device), statistics.y.to(device))
         self.objective.penalty.update(self.objective.network.head)
+        self.objective.ranks.copy_first(self.objective.buffers())
         figures |= statistics.figures(self.problem) | self.objective.report()
         if self.plan_step > 0:
             figures |= self.save_best(store, dev_scorer)
@@ -395,6 +412,7 @@ class Optimizers:
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.objective.zero_grad(set_to_none=True)
         self.scaler.scale(loss).backward(inputs=parameters if len(self.by_phase) > 1 else None)
+        self.objective.ranks.average([p.grad for p in parameters if p.grad is not None])
         if self.plan.clip < float("inf"):
             self.scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(parameters, self.plan.clip)

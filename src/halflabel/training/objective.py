@@ -18,6 +18,7 @@ from halflabel.nn.losses import Loss, NoPenalty, Penalty, Reduction, Weight, con
 from halflabel.nn.network import Angles, Head, Network, Output, PrecomputedVectors
 from halflabel.nn.pseudo_labels import NoPool, PseudoLabeller, Target
 from halflabel.notices import Notice
+from halflabel.training.distributed import ALONE, Ranks
 from halflabel.types import Task
 
 MASKED = -1e4  # a score at which a negative label costs nothing, as log-odds or in a softmax
@@ -152,8 +153,9 @@ class CustomStep(nn.Module):
 class Objective(nn.Module):
     """Network and parts as one module: its state is all that training changes."""
 
-    def __init__(self, encoder: TextEncoder | PrecomputedVectors, method: SelfTraining) -> None:
+    def __init__(self, encoder: TextEncoder | PrecomputedVectors, method: SelfTraining, ranks: Ranks = ALONE) -> None:
         super().__init__()
+        self.ranks = ranks
         self.network = Network(encoder, method.head, method.angles)
         self.pseudo_labels, self.penalty, self.custom_step = method.pseudo_labels, method.penalty, method.custom_step
         self.method = method
@@ -204,8 +206,14 @@ class Objective(nn.Module):
     def outputs(self, problem: Problem, rows: np.ndarray, views: np.ndarray | None = None,
                 rng: np.random.Generator | None = None) -> Output:
         """The network's outputs for rows, in the given views or on the original texts; with `rng`, under noise."""
-        output: Output = self.network(*self.inputs(problem, rows, views, rng))
-        return output
+        inputs = self.inputs(problem, rows, views, rng)
+        if not self.ranks.several or isinstance(self.network.encoder, PrecomputedVectors):
+            output: Output = self.network(*inputs)
+            return output
+        share = torch.from_numpy(self.ranks.share(len(rows))).to(self.device)
+        with self.ranks.own_noise(self.device):
+            h = self.network.encode(*(x[share] for x in inputs))
+        return self.network.classify(self.ranks.gather(h, len(rows)))
 
     def inputs(self, problem: Problem, rows: np.ndarray, views: np.ndarray | None = None,
                rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:

@@ -65,14 +65,18 @@ def epoch_statistics(objective: Objective, problem: Problem, rows: np.ndarray) -
 
 @torch.inference_mode()
 def outputs(objective: Objective, inputs: Inputs, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """f (N, D) and scores (N, K) of rows in eval mode; only a part of their vectors is in memory at a time."""
-    was_training, parts = objective.training, []
+    """f (N, D) and scores (N, K) of rows in eval mode; only a part of their vectors is in memory at a time.
+
+    Several processes share the work, and all get the result.
+    """
+    was_training, ranks, parts = objective.training, objective.ranks, []
     objective.eval()
     size = texts_at_once(inputs.width, BATCH)
     for start in range(0, len(rows), size):
-        h = torch.from_numpy(inputs.encoded(rows[start : start + size], objective.network.encoder))
+        chunk = rows[start : start + size]
+        h = torch.from_numpy(inputs.encoded(chunk[ranks.share(len(chunk))], objective.network.encoder))
         output = objective.network.classify(h.to(objective.device))
-        parts.append((output.f.cpu(), output.scores.cpu()))
+        parts.append(tuple(ranks.gather(x.cpu(), len(chunk)) for x in (output.f, output.scores)))
     objective.train(was_training)
     f, scores = (torch.cat(column).clone() for column in zip(*parts, strict=True))
     return f, scores
