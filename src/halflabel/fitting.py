@@ -173,7 +173,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     elif encoder.frozen_layers:
         inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop))
     else:
-        inputs = once(lambda: TokenInputs(encoder, views, drop=plan.token_drop, cache=cache))
+        inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     return Problem(inputs, y, len(pool), len(views), known, labelled.task, start)
 

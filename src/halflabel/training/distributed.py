@@ -21,13 +21,14 @@ from torch import Tensor
 from halflabel.devices import reseed
 from halflabel.errors import HalflabelError, SettingError
 from halflabel.processes import Process
+from halflabel.training.interrupt import Interrupted
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl", "xpu": "cpu:gloo,xpu:xccl"}
 PATIENCE = timedelta(days=1)  # one process may encode a large pool while the others wait
 T = TypeVar("T")
 
 
-class RankLost(Exception):
+class RankLost(Interrupted):
     """Another process of the run has ended, so that this one cannot go on."""
 
 
@@ -93,11 +94,17 @@ class Ranks:
     @contextmanager
     def one_first(self) -> Iterator[None]:
         """Lets one process of each machine go first, so that the others find in the cache what it computed."""
-        if self.several and self.process.local_rank:
-            dist.barrier()
+        waits = self.process.local_rank > 0
+        if self.several and waits:
+            self.meet()
         yield
-        if self.several and not self.process.local_rank:
-            dist.barrier()
+        if self.several and not waits:
+            self.meet()
+
+    def meet(self) -> None:
+        """Waits until all processes are here."""
+        with lost_if_it_fails():
+            dist.all_reduce(torch.zeros(()))
 
     @contextmanager
     def own_noise(self, device: torch.device) -> Iterator[None]:

@@ -249,7 +249,7 @@ class Trainer:
     def save_best(self, store: CheckpointStore, dev_scorer: DevScorer | None) -> dict[str, float]:
         """Saves the averaged model, or with a dev set the best so far."""
         with self.averaged_weights():
-            score = dev_scorer() if dev_scorer else None
+            score = self.objective.ranks.from_first(dev_scorer) if dev_scorer else None
             if score is None or self.dev_score is None or score > self.dev_score:
                 self.dev_score = score
                 self.best = snapshot(self.objective.network) if dev_scorer else {}
