@@ -66,7 +66,7 @@ def test_fine_tuning_on_a_device_gives_the_numbers_of_the_cpu(on_cpu: np.ndarray
         clf = fitted(classifier("bdd-f", tiny_encoder, "laptop"))
         assert on_device(clf) == {device.type} and clf.termination_condition_ == "all steps done"
         np.testing.assert_allclose(clf.predict_proba(POOL), on_cpu, atol=1e-4)
-    assert clf.model_.facts["compute"] == {"device": "fake:0", "precision": "fp32"}
+    assert clf.model_.facts["compute"] == {"device": "fake:0", "precision": "fp32", "processes": 1}
 
 
 # Each has parts that no other has: tables and words, low rank, adversarial noise, phases, bags of words, thresholds.
