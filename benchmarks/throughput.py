@@ -24,7 +24,7 @@ import torch
 
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus, sample
-from halflabel.encoders.acceleration import bf16_products
+from halflabel.devices import bf16_products
 from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode, threads_for

@@ -18,6 +18,7 @@ from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
 from halflabel.data.sequences import concat
+from halflabel.devices import AUTO, choose_compute
 from halflabel.errors import ModelError, SettingError
 from halflabel.events import Report, silent
 from halflabel.fitting import Trained, fit
@@ -66,6 +67,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         What the labels mean in words, such as `{"billing": "invoices and refunds", "bug": ["error", "crash"]}`, or
         "labels" if the labels themselves say it. `lift` uses names beside labels and pool as far as held-out labels
         support them, and can be trained without any label.
+    device : str
+        `auto` takes the GPU that torch reports (cuda, mps, xpu), else the CPU; or a name such as `cpu` or `cuda:1`.
+    precision : {"auto", "bf16", "fp16", "fp32"}
+        Of the encoder's products. By default bf16 if the device has it and it does no harm, else fp32.
     random_state : int, numpy.random.RandomState, numpy.random.Generator or None
         The same int gives the same numbers on the same machine. A generator gives the seed of each `fit`, None a new
         seed each time.
@@ -94,7 +99,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(self, method: str | None = None, encoder: str | None = None, plan: str = "laptop", *,
                  minutes: float | None = None, settings: dict[str, Any] | None = None,
-                 names: Mapping[Any, Any] | str | None = None,
+                 names: Mapping[Any, Any] | str | None = None, device: str = AUTO, precision: str = AUTO,
                  random_state: int | np.random.RandomState | np.random.Generator | None = 0) -> None:
         self.method = method
         self.encoder = encoder
@@ -102,6 +107,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.minutes = minutes
         self.settings = settings
         self.names = names
+        self.device = device
+        self.precision = precision
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any, unlabelled: Any = None, *, dev: tuple[Any, Any] | None = None, truth: Any = None,
@@ -144,7 +151,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         pool, pool_notices = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         pool = drop_labelled(pool, labelled)
         names, name_notices = choose_names(self.names, labelled.labels)
-        settings = self.chosen_settings(labelled.task, names)
+        settings, compute = self.chosen_settings(labelled.task, names), choose_compute(self.device, self.precision)
         if names and columns is None:
             name_notices += classes_with_names(labelled.labels, names)[1]
         development = None if dev is None else as_corpus(*texts_and_labels(dev, "dev"), "dev")
@@ -152,7 +159,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         with nullcontext() if path is None else locked(path, RUN):
             trained = fit(labelled, pool, settings, dev=development,
                           truth=align_truth(truth, hidden.texts, pool), classes=columns, folder=path, resume=resume,
-                          report=report)
+                          report=report, compute=compute)
         self._remember(trained, everything, labelled, pool)
         unused = find(self.method_).bag_of_words and self.encoder not in (None, WORDS)
         ignored = [f"{self.method_} trains on bags of words; the encoder {self.encoder} is not used"] if unused else []
@@ -296,12 +303,13 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         return distill(model, texts, student=student, seed=model.facts.get("seed", 0))
 
     @classmethod
-    def load(cls, folder: str | Path) -> TextClassifier:
-        """Loads a model that `save`, a training run or `halflabel export` wrote."""
-        model = OnnxModel(folder) if is_export(Path(folder)) else load(folder)
+    def load(cls, folder: str | Path, *, device: str = AUTO, precision: str = AUTO) -> TextClassifier:
+        """Loads a model that `save`, a training run or `halflabel export` wrote; an exported one runs on the CPU."""
+        compute = choose_compute(device, precision)
+        model = OnnxModel(folder) if is_export(Path(folder)) else load(folder).on(compute)
         plan = model.facts.get("plan", {}).get("name", "laptop")
         self = cls(model.method, model.facts.get("encoder"), plan, settings=getattr(model, "settings", None) or None,
-                   random_state=model.facts.get("seed", 0))
+                   device=device, precision=precision, random_state=model.facts.get("seed", 0))
         self._adopt(model)
         self._labelled_hashes = read_text_hashes(Path(folder))["labelled"]
         self.termination_condition_ = model.facts.get("run", {}).get("why", "not finished")
@@ -330,7 +338,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                 file = Path(parent, name)
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
-            self._adopt(load(parent))
+            self._adopt(load(parent).on(choose_compute()))  # another machine may lack the device of this one
 
     @property
     def _model(self) -> TrainedModel | OnnxModel:

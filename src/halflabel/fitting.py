@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
 from halflabel.data.sequences import columns_of, concat
+from halflabel.devices import Compute
 from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import is_auto
@@ -43,12 +44,14 @@ from halflabel.persistence.training_texts import keep_labelled, write_text_hashe
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import RESTART, FolderStore, NoStore
+from halflabel.training.distributed import ALONE, Ranks
 from halflabel.training.loop import Outcome, Trainer, train
 from halflabel.training.objective import Objective, Problem, StartInputs, StartResult
 from halflabel.training.statistics import outputs
 from halflabel.training.time_budget import fit_to_minutes, within_passes
 from halflabel.types import Plan, Shape
 
+T = TypeVar("T")
 CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitted on, at most
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
 POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
@@ -66,30 +69,36 @@ class Trained:
 def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
         truth: list[Any] | None = None, classes: Classes | None = None, folder: Path | None = None,
         resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0,
-        keep_labels: bool = True) -> Trained:
+        keep_labels: bool = True, compute: Compute | None = None, ranks: Ranks = ALONE) -> Trained:
     """Trains a method on clean corpora; `classes` fixes labels that may not occur in the labelled texts.
 
     The folder keeps the labelled texts, so that the model can be updated later, unless `keep_labels` is false.
     """
-    began = time.monotonic()
+    began, compute = time.monotonic(), compute or Compute()
     given_classes, classes = classes, classes or all_classes(labelled, settings.names)
     texts = fingerprint(labelled, pool, given_classes)
     method, given = find(settings.method), len(pool)
     rows = subsample(len(pool), method, settings.seed)
     if rows is not None:
         pool, truth = in_memory(pool, rows), truth and [truth[i] for i in rows]
-    earlier = None if folder is None else open_run(folder, settings, texts, resume)
+    earlier = None if folder is None else ranks.from_first(partial(open_run, folder, settings, texts, resume,
+                                                                   ranks.number))
     if method.labelled_as_pool and not given:
         pool = labelled.without_labels()
     chosen, choice = settings, list[Notice]()
     if is_auto(settings.encoder):
-        chosen, choice = with_chosen_encoder(settings, labelled, classes, folder if earlier else None)
-    teacher = make_encoder(method, chosen, concat(labelled.texts, pool.texts))
+        chosen, choice = ranks.from_first(partial(with_chosen_encoder, settings, labelled, classes,
+                                                  folder if earlier else None))
+    teacher = make_encoder(method, chosen, concat(labelled.texts, pool.texts)).on(compute)
     encoder = teacher if settings.plan.frozen else teacher.parts[0]
     shape = Shape(len(classes.names), encoder.width, len(labelled), len(pool))
     torch.manual_seed(settings.seed)
-    objective = Objective(PrecomputedVectors() if settings.plan.frozen else encoder, method(shape, **settings.hyper))
+    objective = Objective(PrecomputedVectors() if settings.plan.frozen else encoder, method(shape, **settings.hyper),
+                          ranks)
     problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth, teacher)
+    objective.to(compute.device)
+    ranks.copy_first([*objective.parameters(), *objective.buffers()])
+    problem = replace(problem, y=problem.y.to(compute.device), start=ranks.from_first(lambda: problem.start))
     plan = Plan.from_json(earlier["plan"]) if earlier else within_passes(settings.plan, problem.unlabelled)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
@@ -97,10 +106,13 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
         "encoder": chosen.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
+        "compute": compute.to_json() | {"processes": ranks.number},
         "texts": {"labelled": len(labelled), "unlabelled": given, "fingerprint": texts},
         "matrix": given_classes is not None, "hard_labels": unlearnable}
     model = TrainedModel(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
     dev_scorer = make_dev_scorer(model, dev, objective, problem) if dev is not None else None
+    if not ranks.first:  # one process writes
+        folder, report = None, silent
     if folder is not None and not earlier:
         write_text_hashes(folder, labelled, pool)
         if keep_labels:
@@ -180,6 +192,11 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     def progress(done: int, total: int) -> None:
         report(EncodingProgress(done, total))
 
+    def once(compute: Callable[[], T]) -> T:
+        """What is cached is computed once on each machine."""
+        with objective.ranks.one_first():
+            return compute()
+
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     if method.start is not None:
         teachers = None
@@ -187,13 +204,13 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
             teachers = partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress)
         names = (partial(name_vectors, teacher or encoder, phrases_for(classes, settings.names))
                  if settings.names else None)
-        start = method.start(StartInputs(views[0], y, encoder, lambda: cache.vectors(views[0], progress),
+        start = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
                                          settings.seed, names, teachers))
     inputs: Inputs
     if plan.frozen:
-        inputs = VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop)
+        inputs = once(lambda: VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop))
     elif encoder.frozen_layers:
-        inputs = HiddenStateInputs(encoder, views, cache, drop=plan.token_drop)
+        inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop))
     else:
         inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
@@ -281,6 +298,6 @@ def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective,
 
 def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, source: str) -> Decision:
     """Decision rules for a method's scores (N, K): log-odds are cut at 0, angular scores at labelled frequencies."""
-    method = objective.method
-    return Decision.fit(scores, label_frequencies(problem.y).double().numpy(), source=source, logits=method.logits,
-                        slope=method.slope, chosen="fixed" if method.logits else "prior-quantile")
+    method, frequencies = objective.method, label_frequencies(problem.y.cpu()).double().numpy()
+    return Decision.fit(scores, frequencies, source=source, logits=method.logits, slope=method.slope,
+                        chosen="fixed" if method.logits else "prior-quantile")

@@ -18,6 +18,10 @@ class Notice(str):
         return self.message, self.step
 
 
+class NoticeWarning(UserWarning):
+    """A notice from a place that cannot report events: a Python warning, which the command prints as a notice."""
+
+
 class Dropped(Notice):
     """Texts that were left out of a corpus, such as "2 empty texts in a.csv were left out"."""
 

@@ -31,7 +31,7 @@ sys.path.insert(0, {here!r})
 from pathlib import Path
 from halflabel.events import StepProgress
 from made import result
-def execute(run, data, folder, report, spent):
+def execute(run, data, folder, report, spent, *, compute):
     with open({log!r}, "a") as log:
         log.write(f"begin {{run.seed}}\\n")
     for step in range(10):
@@ -113,7 +113,7 @@ def test_another_worker_continues_after_a_kill_without_repeating_finished_runs(q
 
 
 def fake(monkeypatch: pytest.MonkeyPatch, act: Any) -> None:
-    def execute(run: Run, data: Path | None, folder: Path, report: Any, spent: float) -> Any:
+    def execute(run: Run, data: Path | None, folder: Path, report: Any, spent: float, *, compute: Any) -> Any:
         act(run, report)
         return result(run, 0.5), [{"step": 1}]
 

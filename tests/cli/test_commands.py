@@ -304,7 +304,7 @@ class TestAbout:
         known = json.loads(cli("info", model, "--json").out)
         assert known["method"] == "ce" and known["classes"] == ["food", "money", "sport"] and known["finished"]
         described = cli("info", model).out
-        assert "last metrics" in described and "unknown" not in described and "\ndev" not in described
+        assert "last metrics" in described and "unknown" not in described and "\ndev " not in described
         assert cli("info", model.parent).code == 2
 
     def test_version_and_bare_command(self, cli: Ran) -> None:

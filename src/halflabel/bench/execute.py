@@ -24,6 +24,7 @@ from halflabel.classifier import TextClassifier
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
+from halflabel.devices import AUTO, Compute
 from halflabel.encoders.inference import encode
 from halflabel.equations import angle_moments, angles, cosines, prototypes
 from halflabel.errors import HalflabelError
@@ -42,7 +43,8 @@ BIN = 6  # degrees of a bar in a histogram of angles
 HISTOGRAMS = 12  # the most frequent labels have one
 
 
-def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: float = 0.0) -> tuple[Line, list[Line]]:
+def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: float = 0.0, *,
+            compute: Compute | None = None) -> tuple[Line, list[Line]]:
     """The result of a run and a line for each epoch; resumes from `folder` if a killed process left checkpoints there.
 
     `spent` is the time that earlier attempts took, in seconds.
@@ -53,7 +55,7 @@ def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: fl
     classes = Classes.of([*parts.train.labels, *parts.test.labels])
     was_reset = reset_peak_memory()
     began, cpu = time.perf_counter(), time.process_time()
-    clf, epochs = fit(run, data, texts, classes, folder, report)
+    clf, epochs = fit(make_classifier(run, compute), run, data, texts, classes, folder, report)
     seconds, cpu_seconds = time.perf_counter() - began, time.process_time() - cpu
     model = clf.model_
     assert isinstance(model, TrainedModel), "not an export"
@@ -67,14 +69,14 @@ def execute(run: Run, data: Path | None, folder: Path, report: Report, spent: fl
                   "test": fingerprint(texts.test, (dev or texts.test.take([])).without_labels())},
         "notices": clf.notices_, "ended": clf.termination_condition_, "pool_abandoned": _pool_abandoned(epochs),
         "label_angles": label_angles(model), "plan": model.facts["plan"],
-        "encoder": model.facts["encoder"], "seconds": round(spent + seconds, 2),
+        "encoder": model.facts["encoder"], "compute": model.facts["compute"], "seconds": round(spent + seconds, 2),
         "cpu_seconds": round(cpu_seconds, 2), "interrupted": spent > 0, **peak_memory(),
         "peak_is_of_this_run": was_reset, "machine": machine(), "code": code_version(),
         "finished": datetime.now(UTC).isoformat(timespec="seconds")}
     return result, epochs
 
 
-def fit(run: Run, data: Path | None, texts: RunData, classes: Classes, folder: Path,
+def fit(clf: TextClassifier, run: Run, data: Path | None, texts: RunData, classes: Classes, folder: Path,
         report: Report) -> tuple[TextClassifier, list[Line]]:
     """The fitted classifier and a line for each epoch; only runs that fine-tune save checkpoints."""
     epochs: list[Line] = []
@@ -84,7 +86,7 @@ def fit(run: Run, data: Path | None, texts: RunData, classes: Classes, folder: P
             epochs.append(event.to_json())
         report(event)
 
-    clf, multilabel, labelled = make_classifier(run), texts.test.task == "multi-label", texts.sample.labelled
+    multilabel, labelled = texts.test.task == "multi-label", texts.sample.labelled
     y = classes.matrix(labelled.labels) if multilabel else labelled.labels
     arguments = {"unlabelled": texts.sample.pool.texts, "dev": _dev(texts, classes, multilabel),
                  "truth": _truth(texts, classes, multilabel), "views": _views(run, texts.sample.pool, data),
@@ -104,11 +106,13 @@ def fit(run: Run, data: Path | None, texts: RunData, classes: Classes, folder: P
     return clf, [line for line in map(json.loads, lines) if "epoch" in line]
 
 
-def make_classifier(run: Run) -> TextClassifier:
+def make_classifier(run: Run, compute: Compute | None = None) -> TextClassifier:
     """The estimator of a run; an ablation is a registered method with changed settings."""
     method, changes = resolve(run.method)
     settings = {name: value for name, value in run.settings if name not in PROTOCOL_SETTINGS} | changes
-    return TextClassifier(method, run.encoder, run.plan, settings=settings or None, random_state=run.seed)
+    device, precision = (AUTO, AUTO) if compute is None else compute.names
+    return TextClassifier(method, run.encoder, run.plan, settings=settings or None, random_state=run.seed,
+                          device=device, precision=precision)
 
 
 def _dev(texts: RunData, classes: Classes, multilabel: bool) -> tuple[Sequence[str], Any] | None:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from halflabel.atomic import write_text
 from halflabel.bench.queue import Entry, Line, Progress, Queue, QueueCounts
@@ -21,6 +21,9 @@ from halflabel.bench.runs import Run
 from halflabel.errors import HalflabelError
 from halflabel.events import Event, StepProgress
 from halflabel.training.interrupt import Interrupted, request_stop
+
+if TYPE_CHECKING:
+    from halflabel.devices import Compute
 
 SAVE_SECONDS = 5.0  # between two updates of progress.json
 ATTEMPTS = 3  # to find a run that is not locked, before the rest is left to the other processes
@@ -51,7 +54,8 @@ class Deadline:
         return not self.allows(None)
 
 
-def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = None) -> QueueCounts:
+def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = None,
+         compute: Compute | None = None) -> QueueCounts:
     """Executes runs until none is left, none would end in time, or Ctrl-C."""
     deadline, progress, tried, attempts = Deadline(budget), Progress(queue), set[str](), 0
     while attempts < ATTEMPTS:
@@ -60,7 +64,7 @@ def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = 
         fitting = [entry for entry in waiting if entry.run and deadline.allows(progress.expected_seconds(entry.run))]
         if not fitting:
             return replace(progress.counts, late=len(waiting))
-        executed, stopped = execute_first(fitting, data, view, deadline, progress.counts)
+        executed, stopped = execute_first(fitting, data, view, deadline, progress.counts, compute)
         if stopped:
             progress.update()
             late = len(progress.open) if deadline.passed else 0
@@ -73,16 +77,17 @@ def work(queue: Queue, data: Path | None, view: View, *, budget: float | None = 
 
 
 def execute_first(entries: Sequence[Entry], data: Path | None, view: View, deadline: Deadline,
-                  counts: QueueCounts) -> tuple[str, bool]:
+                  counts: QueueCounts, compute: Compute | None) -> tuple[str, bool]:
     """Executes the first run that no other process has; its key, and whether it was stopped."""
     for entry in entries:
         with entry.lock() as acquired:
             if acquired and entry.result is None and entry.failure is None:
-                return entry.folder.name, execute_entry(entry, data, view, deadline, counts)
+                return entry.folder.name, execute_entry(entry, data, view, deadline, counts, compute)
     return "", False
 
 
-def execute_entry(entry: Entry, data: Path | None, view: View, deadline: Deadline, counts: QueueCounts) -> bool:
+def execute_entry(entry: Entry, data: Path | None, view: View, deadline: Deadline, counts: QueueCounts,
+                  compute: Compute | None) -> bool:
     """Executes one run and writes its outcome; returns whether it was stopped, to be resumed later."""
     from halflabel.bench.execute import execute
 
@@ -91,7 +96,7 @@ def execute_entry(entry: Entry, data: Path | None, view: View, deadline: Deadlin
     monitor = Monitor(entry, view, deadline)
     result, failure = None, ""
     try:
-        result, epochs = execute(entry.run, data, entry.folder, monitor, monitor.earlier)
+        result, epochs = execute(entry.run, data, entry.folder, monitor, monitor.earlier, compute=compute)
         entry.finish(result | {"wall_seconds": round(monitor.seconds, 2)}, epochs)
     except (Interrupted, KeyboardInterrupt):
         monitor.save()

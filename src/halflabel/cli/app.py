@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from contextvars import copy_context
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -35,6 +36,7 @@ from halflabel.cli.train import train
 from halflabel.cli.tune import tune
 from halflabel.cli.update import update
 from halflabel.errors import HalflabelError
+from halflabel.notices import NoticeWarning
 
 USER_ERROR = 2  # exit code for what the user can fix
 
@@ -61,8 +63,18 @@ def halflabel(
     """Semi-supervised text classification: few labelled texts, many unlabelled ones."""
 
 
+def show_warning(message: Warning | str, category: type[Warning], filename: str, lineno: int,
+                 file: TextIO | None = None, line: str | None = None) -> None:
+    """Prints our own warnings as notices, all others as Python does."""
+    if issubclass(category, NoticeWarning):
+        console.note(str(message))
+    else:
+        sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
+
+
 def main() -> None:
     """Runs the command; an error that the user can fix is printed as one sentence, with exit code 2."""
+    warnings.showwarning = show_warning
     try:
         # what options set (--quiet, --encoding) ends with the command
         copy_context().run(app, args=sys.argv[1:] or ["--help"], prog_name="halflabel")

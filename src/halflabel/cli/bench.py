@@ -50,6 +50,8 @@ def paper(
     budget: Budget = None,
     processes: Processes = 1,
     retry: Retry = False,
+    device: options.Device = None,
+    precision: options.Precision = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -76,7 +78,7 @@ def paper(
         return
     about = {"title": f"{title} of the paper", "tables": [table] if table is not None else []}
     start(runs, out or Path(f"bench-{title.lower().replace(' ', '')}"), about, data,
-          WorkOptions(budget, processes, retry=retry))
+          WorkOptions(budget, processes, retry=retry, device=device, precision=precision))
 
 
 @app.command()
@@ -91,6 +93,8 @@ def quick(
     processes: Annotated[int | None, options.option(min=1, max=256, show_default="2, if there are as many cores",
                                                     help="Processes that execute runs.")] = None,
     retry: Retry = False,
+    device: options.Device = None,
+    precision: options.Precision = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -103,7 +107,8 @@ def quick(
         show_runs(runs, json=json)
         return
     about = {"title": "Quick check: helpdesk messages in 8 queues, with 12 tags"}
-    start(runs, out or Path("bench-quick"), about, None, WorkOptions(budget, processes or min(2, cores()), retry=retry))
+    start(runs, out or Path("bench-quick"), about, None,
+          WorkOptions(budget, processes or min(2, cores()), retry=retry, device=device, precision=precision))
 
 
 @app.command()
@@ -126,6 +131,8 @@ def run(
     budget: Budget = None,
     processes: Processes = 1,
     retry: Retry = False,
+    device: options.Device = None,
+    precision: options.Precision = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
@@ -140,7 +147,7 @@ def run(
         check_apart(out, [grid, *split_names(sets)], QUEUE)
     required = {"sets": split_names(sets), "methods": split_names(methods), "labelled": split_names(labelled)}
     if grid is None and not any(required.values()):
-        resume(out, data, WorkOptions(budget, processes, retry=retry))
+        resume(out, data, WorkOptions(budget, processes, retry=retry, device=device, precision=precision))
         return
     runs = requested_runs(grid, required, data, {
         "unlabelled": unlabelled, "plans": split_names([plans]), "protocols": split_names([protocols]),
@@ -151,7 +158,7 @@ def run(
     if out is None:
         raise SettingError("name a folder for the queue with --out")
     about = {"title": title or (grid.stem if grid else ", ".join(required["sets"]))}
-    start(runs, out, about, data, WorkOptions(budget, processes, retry=retry))
+    start(runs, out, about, data, WorkOptions(budget, processes, retry=retry, device=device, precision=precision))
 
 
 @app.command()

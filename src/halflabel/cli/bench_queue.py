@@ -32,6 +32,8 @@ class WorkOptions:
     budget: str | None
     processes: int
     retry: bool
+    device: str | None = None
+    precision: str | None = None
 
 
 def start(runs: Sequence[Run], out: Path, about: dict[str, Any], data: Path | None, options: WorkOptions) -> None:
@@ -53,18 +55,23 @@ def resume(out: Path | None, data: Path | None, options: WorkOptions) -> None:
     from halflabel.bench.document import require_extra
     from halflabel.bench.queue import Queue
     from halflabel.bench.worker import helper_processes, is_helper, orphaned, work
+    from halflabel.devices import choose_compute
 
     if out is None:
         raise SettingError("give the folder of a queue with --out, or a grid, or --sets, --methods and --labelled")
     require_extra()
+    compute = choose_compute(options.device or "auto", options.precision or "auto")
     queue = Queue(out)
     saved_data = queue.about().get("data")
     if options.retry and (count := queue.retry_failed()):
         console.hint(f"retrying {count} failed runs")
-    command = ["bench", "run", "--out", str(out), *(["--budget", options.budget] if options.budget else [])]
+    given = {"--budget": options.budget, "--device": options.device, "--precision": options.precision}
+    command = ["bench", "run", "--out", str(out), *(word for name, value in given.items() if value
+                                                    for word in (name, value))]
     folder = data or (Path(saved_data) if saved_data else None)
     with helper_processes(options.processes, command, out / "processes.log"), console.meter() as meter:
-        counts = work(queue, folder, QueueView(meter, orphaned), budget=parse_duration(options.budget))
+        counts = work(queue, folder, QueueView(meter, orphaned), budget=parse_duration(options.budget),
+                      compute=compute)
         if counts.stopped:
             console.hint(f"stopped; {counts.done} of {counts.total} runs are done; resume with: "
                          f"{shlex.join(['halflabel', 'bench', 'run', '--out', str(out)])}")

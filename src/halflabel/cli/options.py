@@ -102,6 +102,14 @@ Backend = Annotated[str | None, option(
     metavar="torch|compile|onnx|onnx-int8", show_default="torch",
     help="Inference engine; an ONNX graph is built once and cached.")]
 
+# hardware
+Device = Annotated[str | None, option(
+    metavar="auto|cpu|cuda|cuda:1|mps|xpu", show_default="auto: a GPU if torch reports one",
+    help="Where the model runs.")]
+Precision = Annotated[str | None, option(
+    metavar="auto|bf16|fp16|fp32", show_default="auto: bf16 if the device has it and it does no harm",
+    help="Precision of the encoder's products; fp16 trains with scaled gradients.")]
+
 # behaviour
 Resume = Annotated[bool, option("--resume", help="Resume the run in --out.")]
 ForceRun = Annotated[bool, option(

@@ -50,6 +50,8 @@ def predict(
         metavar="SHARE", help="Share of the texts of known classes that keep their label with --unknown.",
         show_default="0.95")] = None,
     backend: options.Backend = None,
+    device: options.Device = None,
+    precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     force: options.ForceFile = False,
@@ -76,7 +78,7 @@ def predict(
     kind = check_format(sources, out, format, shard, resume=resume, force=force)
     with nullcontext() if out is None or shard is None else locked(out, SHARDS):
         inputs: Iterable[Row | None] = rows_in(sources, text_column)
-        opened = open_model(model, backend)
+        opened = open_model(model, backend, device=device, precision=precision)
         rule = decision_rule(opened, decision)
         farthest = farthest_known(opened, coverage) if unknown or coverage is not None else None
         target = output(out, kind)

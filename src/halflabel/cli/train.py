@@ -17,10 +17,12 @@ from halflabel.cli.outputs import check_apart, check_run_folder
 from halflabel.encoders.catalogue import names_in
 from halflabel.errors import DataError, SettingError, WrongTask
 from halflabel.output_folders import RUN, locked, replacing
+from halflabel.processes import this_process
 
 if TYPE_CHECKING:
     from halflabel.cli.inputs import TrainingTexts
     from halflabel.data.readers.files import File
+    from halflabel.devices import Compute
     from halflabel.notices import Notice
     from halflabel.settings import Settings
 
@@ -52,6 +54,8 @@ def train(
     minutes: options.Minutes = None,
     seed: options.Seed = None,
     set: options.Set = None,
+    device: options.Device = None,
+    precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
     label_column: options.LabelColumn = None,
@@ -77,6 +81,7 @@ def train(
     halflabel train --names names.json --unlabelled pool.csv --out model
     """
     from halflabel.cli.inputs import InputFiles, class_names, dev_overlap, gather, read_labelled
+    from halflabel.devices import choose_compute
 
     changes = options.parse_settings(set or [])
     if not labelled and (names in (None, LABELS) or not unlabelled):
@@ -85,18 +90,21 @@ def train(
                              label_column=label_column, annotator_column=annotator_column)
     folders = [*(names_in(encoder) if encoder else []), there, back]
     check_apart(out, [*(file.path for file in files.together), *folders, names], RUN)
-    with locked(out, RUN):
-        kept = check_run_folder(out, resume=resume, force=force)
+    process = this_process()
+    with locked(out, RUN) if process.first else nullcontext():
+        kept = check_run_folder(out, resume=resume, force=force) if process.first else []
         rows, annotator_notices = read_labelled(files)
         phrases, name_notices = class_names(names, rows)
         texts = gather(rows, files, truth=truth, names=phrases)
+        compute = choose_compute(device or "auto", precision or "auto", local_rank=process.local_rank)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
                                 changes=changes, seed=seed or 0, names=phrases)
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
         texts = replace(texts, notices=[*kept, *annotator_notices, *name_notices, *texts.notices, *dev_overlap(texts)])
-        run(settings, texts, out, resume=resume, checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS,
-            keep_labels=keep_labels)
-        show_result(out, texts.notices, as_json=json)
+        run(settings, texts, out, compute, resume=resume,
+            checkpoint_seconds=checkpoint_seconds or CHECKPOINT_SECONDS, keep_labels=keep_labels)
+        if process.first:
+            show_result(out, texts.notices, as_json=json)
 
 
 def settings_for(texts: TrainingTexts, *, encoder: str | None, **choices: Any) -> Settings:
@@ -146,19 +154,22 @@ def check_wants_views(settings: Settings, texts: TrainingTexts) -> None:
                            "--back-translate")
 
 
-def run(settings: Settings, texts: TrainingTexts, out: Path, *, resume: bool, checkpoint_seconds: float,
-        keep_labels: bool = True) -> None:
+def run(settings: Settings, texts: TrainingTexts, out: Path, compute: Compute, *, resume: bool,
+        checkpoint_seconds: float, keep_labels: bool = True) -> None:
     """Trains in the folder, unless its run is finished; a failure before the first step leaves nothing behind."""
     from halflabel.fitting import fit
     from halflabel.persistence.run_folder import RunFinished
+    from halflabel.training.distributed import connected
 
+    process = this_process()
     console.note(*texts.notices)
-    folder = nullcontext() if resume else replacing(out, RUN)
-    with folder, handle_interrupt(out, resume=resume), console.meter() as meter:
+    folder = replacing(out, RUN) if process.first and not resume else nullcontext()
+    with (folder, handle_interrupt(out, resume=resume), connected(process, compute.device) as ranks,
+          console.meter() as meter):
         try:
             fit(texts.labelled, texts.pool, settings, dev=texts.dev, truth=texts.truth, folder=out, resume=resume,
                 report=console.TrainingProgress(meter), checkpoint_seconds=checkpoint_seconds,
-                keep_labels=keep_labels)
+                keep_labels=keep_labels, compute=compute, ranks=ranks)
         except RunFinished as finished:
             console.hint(str(finished))
 
@@ -180,7 +191,10 @@ def handle_interrupt(out: Path, *, resume: bool) -> Iterator[None]:
 
 def resume_command() -> str:
     """The command that was typed, with --resume."""
+    process = this_process()
     program = ["python", "-m", "halflabel"] if Path(sys.argv[0]).name == "__main__.py" else ["halflabel"]
+    if process.number > 1:
+        program = ["torchrun", "--nproc-per-node", str(process.local_number), "-m", "halflabel"]
     typed = [word for word in sys.argv[1:] if word not in ("--resume", "--force")]
     return shlex.join([*program, *typed, "--resume"])
 
@@ -196,14 +210,17 @@ def show_result(out: Path, notices: list[Notice], *, as_json: bool) -> None:
             "out": str(out), "method": config["method"], "plan": config["plan"]["name"], "encoder": config["encoder"],
             "seed": config["seed"], "n_labelled": config["texts"]["labelled"],
             "n_unlabelled": config["texts"]["unlabelled"], "classes": config["classes"],
-            "seconds": ended["seconds"], "why": ended["why"], "notices": [*map(str, notices), *ended["notices"]],
-            "dev": ended["dev"]} | ({} if decision is None else {
+            "seconds": ended["seconds"], **config.get("compute", {}), "why": ended["why"],
+            "notices": [*map(str, notices), *ended["notices"]], "dev": ended["dev"]} | ({} if decision is None else {
                 "decision": decision.chosen, "hard_labels": config["hard_labels"]}))
         return
     trained = (f"{config['method']}, {config['plan']['name']} plan, {config['encoder']}: "
                f"{config['texts']['labelled']:,} labelled and {config['texts']['unlabelled']:,} unlabelled texts, "
                f"{len(config['classes'])} classes, {ended['seconds']:.0f} s")
     rows: dict[str, object] = {"model": str(out), "trained": trained, "stopped": ended["why"]}
+    if compute := config.get("compute"):  # older models do not say
+        number = compute["processes"]
+        rows["ran on"] = f"{compute['device']} in {compute['precision']}" + f", {number} processes" * (number > 1)
     if ended["dev"] is not None:
         rows["dev"] = f"micro F1 {ended['dev']:.3f}"
     if decision is not None:

@@ -14,11 +14,13 @@ import numpy as np
 import torch
 from torch import nn
 
+from halflabel.devices import bf16_products, product_dtype
 from halflabel.encoders.batching import pad
 from halflabel.encoders.bert import empty_bert, is_bert
 from halflabel.encoders.mkldnn_linear import mkldnn_available, use_mkldnn
 from halflabel.encoders.text_encoder import Forward
 from halflabel.errors import SettingError
+from halflabel.notices import NoticeWarning
 
 if TYPE_CHECKING:
     from halflabel.encoders.encoder import Encoder
@@ -32,33 +34,24 @@ _COSINES: WeakKeyDictionary[Encoder, float] = WeakKeyDictionary()
 _COMPILED: WeakKeyDictionary[Encoder, Forward] = WeakKeyDictionary()
 
 
-def bf16_products(device: torch.device) -> bool:
-    """Whether the hardware multiplies faster in bf16 than in fp32."""
-    if device.type == "cpu":
-        capabilities = torch.cpu.get_capabilities()
-        return bool(capabilities.get("avx512_bf16") or capabilities.get("amx_bf16"))
-    return device.type == "cuda" and torch.cuda.is_bf16_supported()
-
-
 def faster_form(encoder: Encoder, tokens: list[np.ndarray], dtype: torch.dtype | None, *, few: bool) -> Encoder:
     """The encoder to use: in bf16 if the job is worth it, the hardware supports it and these texts show no harm."""
-    exact = for_inference(encoder, torch.float32)
-    if dtype is not None or few or not bf16_products(next(encoder.parameters()).device):
+    exact, dtype = for_inference(encoder, torch.float32), dtype or encoder.precision
+    if dtype is not None or few or not bf16_products(encoder.device):
         return exact if dtype in (None, torch.float32) else for_inference(encoder, dtype)
     half = for_inference(encoder, torch.bfloat16)
     if half not in _COSINES:
         _COSINES[half] = cosine = lowest_cosine(half, exact, tokens)
         if cosine < HARMLESS:
-            warnings.warn(f"bf16 changes this encoder's vectors (cosine {cosine:.4f} to fp32, below {HARMLESS}); "
-                          "encoding in fp32, which is slower", stacklevel=2)
+            warnings.warn(NoticeWarning(f"bf16 changes this encoder's vectors (cosine {cosine:.4f} to fp32, below "
+                                        f"{HARMLESS}); encoding in fp32, which is slower"), stacklevel=2)
     return half if _COSINES[half] >= HARMLESS else exact
 
 
 def lowest_cosine(half: Encoder, exact: Encoder, tokens: list[np.ndarray]) -> float:
     """The smallest cosine between bf16 and fp32 vectors over a few texts, spread evenly over the given ones."""
     sample = [tokens[i] for i in np.linspace(0, len(tokens) - 1, PROBE).astype(int)]
-    device = next(exact.parameters()).device
-    inputs = [torch.from_numpy(x).to(device) for x in pad(sample, max(map(len, sample)), exact.padding)]
+    inputs = [torch.from_numpy(x).to(exact.device) for x in pad(sample, max(map(len, sample)), exact.padding)]
     with torch.inference_mode():
         return float(nn.functional.cosine_similarity(half(*inputs), exact(*inputs)).min())
 
@@ -67,7 +60,7 @@ def for_inference(encoder: Encoder, dtype: torch.dtype, *, packed: bool = True) 
     """The encoder with fused attention and weights of that type, cast once; fp32 weights are shared, not copied."""
     version = [(p.data_ptr(), p._version) for p in encoder.parameters()]
     copies = _COPIES.setdefault(encoder, {})
-    kind = (dtype, packed and dtype == torch.bfloat16 and encoder.body.device.type == "cpu" and mkldnn_available())
+    kind = (dtype, packed and dtype == torch.bfloat16 and encoder.device.type == "cpu" and mkldnn_available())
     if kind not in copies or copies[kind][0] != version:
         with torch.inference_mode(False):
             copies[kind] = (version, _copy(encoder, *kind))
@@ -91,13 +84,11 @@ def _copy(encoder: Encoder, dtype: torch.dtype, packed: bool) -> Encoder:
 
 def compiled_forward(encoder: Encoder, dtype: torch.dtype | None) -> Forward:
     """The encoder through torch.compile, which needs a C++ compiler and about a minute."""
-    device = next(encoder.parameters()).device
     names = [name for name in (environ.get("CXX"), "g++", "clang++", "cl") if name]
-    if device.type == "cpu" and not any(map(shutil.which, names)):
+    if encoder.device.type == "cpu" and not any(map(shutil.which, names)):
         raise SettingError("The backend 'compile' needs a C++ compiler, and none was found; install one or use "
                            "--backend torch.")
-    half = torch.bfloat16 if bf16_products(device) else torch.float32
-    fused = for_inference(encoder, dtype or half, packed=False)
+    fused = for_inference(encoder, dtype or product_dtype(encoder.device, encoder.precision), packed=False)
     if fused not in _COMPILED:
         _COMPILED[fused] = torch.compile(fused.forward, dynamic=True)
     return _COMPILED[fused]

@@ -71,7 +71,7 @@ class BagOfWords(TextEncoder):
         starts = np.cumsum([0, *map(len, tokens)])
         counts = sparse.csr_matrix((np.ones(len(columns)), columns, starts), (len(texts), self.width))
         counts.sum_duplicates()
-        return counts.multiply(self.idf.double().numpy()[None, :]).tocsr()
+        return counts.multiply(self.idf.cpu().double().numpy()[None, :]).tocsr()
 
     def fingerprint(self) -> str:
         content = self.tokenizer_fingerprint().encode() + self.idf.detach().cpu().numpy().tobytes()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.encoders.acceleration import bf16_products, compiled_forward, faster_form
+from halflabel.encoders.acceleration import compiled_forward, faster_form
 from halflabel.encoders.batching import padded_width
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
 from halflabel.encoders.tokenizer import token_ids
@@ -166,8 +165,3 @@ class Encoder(TextEncoder):
         settings = {"pooling": self.pooling, "max_tokens": self.max_tokens, "depths": self.depths}
         settings |= {"prefix": self.prefix} if self.prefix else {}  # older versions know no prefix
         (folder / POOLING_FILE).write_text(json.dumps(settings), encoding="utf-8")
-
-
-def half_precision(device: torch.device) -> AbstractContextManager[object]:
-    """Autocast to bf16 where the hardware supports it; no change elsewhere."""
-    return torch.autocast(device.type, dtype=torch.bfloat16) if bf16_products(device) else nullcontext()

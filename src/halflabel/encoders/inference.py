@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -11,9 +12,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from halflabel.devices import half_precision, to_device
 from halflabel.encoders.batching import TOKENS, Batch, Window, batches, run_workers, windows, worker_count
-from halflabel.encoders.encoder import half_precision
 from halflabel.encoders.text_encoder import Backend, TextEncoder
+from halflabel.errors import SettingError
+from halflabel.notices import NoticeWarning
 from halflabel.types import Progress
 
 SMALL = 32  # texts: a smaller job is encoded in fp32, since casting and checking the weights would take longer
@@ -61,7 +64,7 @@ def frozen_states(encoder: TextEncoder, tokens: list[np.ndarray]) -> list[np.nda
     states: list[np.ndarray] = [np.empty(0)] * len(tokens)
 
     def work(rows: np.ndarray, ids: Tensor, mask: Tensor) -> None:
-        with half_precision(ids.device):
+        with half_precision(encoder.device, encoder.precision):
             batch = encoder.frozen_states(ids, mask).half().cpu().numpy()
         for row, padded in zip(rows, batch, strict=True):
             states[row] = padded[: len(tokens[row])]
@@ -76,14 +79,32 @@ def frozen_states(encoder: TextEncoder, tokens: list[np.ndarray]) -> list[np.nda
 def _run_batches(encoder: TextEncoder, tokens: Iterable[Window], total: int,
                  work: Callable[[np.ndarray, Tensor, Tensor], None], progress: Progress | None = None, *,
                  one_worker: bool = False) -> None:
-    """Calls `work` with the rows, token ids and mask of every batch, without gradients, on the encoder's device."""
-    device = next(encoder.parameters()).device
+    """Calls `work` with the rows, token ids and mask of every batch, without gradients, on the encoder's device.
+
+    A batch that does not fit into the memory of a GPU is halved, and so are all after it.
+    """
+    device = encoder.device
     gpu = device.type != "cpu"
     limit = GPU_TOKENS if gpu else TOKENS
+    parts = 1  # of a batch
 
+    @torch.inference_mode()
     def on_device(batch: Batch) -> None:
-        with torch.inference_mode():
-            work(batch.rows, torch.from_numpy(batch.ids).to(device), torch.from_numpy(batch.mask).to(device))
+        nonlocal parts
+        start = 0
+        while start < len(batch.rows):
+            part = slice(start, start + max(1, len(batch.rows) // parts))
+            ids, mask = (to_device(torch.from_numpy(x[part]), device) for x in (batch.ids, batch.mask))
+            try:
+                work(batch.rows[part], ids, mask)
+                start = part.stop
+            except torch.OutOfMemoryError:
+                if part.stop - part.start == 1:
+                    raise SettingError(f"one text of {ids.shape[1]} tokens does not fit into the memory of {device}; "
+                                       "choose a smaller encoder, or cpu as the device.") from None
+                parts *= 2
+                warnings.warn(NoticeWarning(f"{device} is out of memory; encoding in batches of {limit // parts:,} "
+                                            "tokens from now on"), stacklevel=2)
 
     workers = 1 if gpu or one_worker else worker_count(torch.get_num_threads(), total)
     queue = batches(tokens, padding=encoder.padding, limit=limit, texts=limit * TOKEN_WIDTH // encoder.width)

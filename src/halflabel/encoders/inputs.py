@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from halflabel.data.sequences import Concat, Subset
+from halflabel.devices import half_precision, to_device
 from halflabel.encoders.batching import pad, padded_width
 from halflabel.encoders.cache import EncoderCache, TokenIds
-from halflabel.encoders.encoder import half_precision
 from halflabel.encoders.inference import encode_tokens
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.errors import EncoderError
@@ -149,11 +149,11 @@ class HiddenStateInputs(TokenInputs):
         """Vectors of rows through the trained layers, (N, H)."""
         vectors = np.empty((len(rows), encoder.width), dtype=np.float32)
         order = np.argsort(-self.lengths[rows], kind="stable")
-        device = next(encoder.parameters()).device
+        device = encoder.device
         for start in range(0, len(order), STATE_BATCH):
             batch = order[start : start + STATE_BATCH]
-            inputs = (x.to(device) for x in self(rows[batch], np.zeros_like(batch)))
-            with torch.inference_mode(), half_precision(device):
+            inputs = (to_device(x, device) for x in self(rows[batch], np.zeros_like(batch)))
+            with torch.inference_mode(), half_precision(device, encoder.precision):
                 vectors[batch] = encoder(*inputs).float().cpu().numpy()
         return vectors
 
@@ -161,9 +161,9 @@ class HiddenStateInputs(TokenInputs):
 @torch.inference_mode()
 def check_separable(encoder: TextEncoder, tokens: Sequence[np.ndarray]) -> None:
     """Refuses an encoder whose layers need more than hidden states and a mask, such as relative position biases."""
-    training, device = encoder.training, next(encoder.parameters()).device
+    training = encoder.training
     encoder.eval()
-    ids, mask = (x.to(device) for x in padded(tokens, encoder))
+    ids, mask = (x.to(encoder.device) for x in padded(tokens, encoder))
     same = torch.allclose(encoder(encoder.frozen_states(ids, mask), mask), encoder(ids, mask), atol=1e-3)
     encoder.train(training)
     if not same:

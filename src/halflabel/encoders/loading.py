@@ -187,7 +187,7 @@ def locate(name: str) -> str:
 
 def _attention() -> str:
     """On a CPU, plain attention is faster to differentiate than the fused kernel."""
-    return "sdpa" if torch.cuda.is_available() else "eager"
+    return "sdpa" if torch.accelerator.is_available() else "eager"
 
 
 def _silence_transformers() -> None:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from halflabel.devices import Compute
 from halflabel.errors import EncoderError
 
 Backend = Literal["torch", "compile"]
@@ -25,6 +26,18 @@ class TextEncoder(nn.Module):
 
     max_tokens: int  # longer texts are truncated
     frozen_layers: int = 0  # lowest layers that are not trained, so that their outputs can be cached
+    precision: torch.dtype | None = None  # of products; by default bf16 if the hardware has it and it does no harm
+
+    @property
+    def device(self) -> torch.device:
+        """Where its weights are."""
+        return next(self.parameters()).device
+
+    def on(self, compute: Compute) -> Self:
+        """The encoder itself, moved to a device."""
+        for part in self.parts:
+            part.precision = compute.precision
+        return self.to(compute.device)
 
     @property
     def width(self) -> int:

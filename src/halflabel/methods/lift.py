@@ -130,8 +130,9 @@ class LabelTable(PseudoLabeller):
         words = self.words[np.concatenate([np.arange(len(y)), len(y) + rows.numpy()])]
         soft = torch.from_numpy(corrected_by_words(words, y.numpy(), p_smoothed))
         weight = above_chance(soft)
+        weight = (float(self.trust) * weight / weight.mean().clamp_min(1e-6)).clamp_max(1.0)
         self.table[rows] = sharpen(soft, 1.0 / self.power).to(self.table)
-        self.weight[rows] = (self.trust * weight / weight.mean().clamp_min(1e-6)).clamp_max(1.0)
+        self.weight[rows] = weight.to(self.weight)
 
     def forward(self, rows: Tensor, predict: Callable[[], Tensor]) -> Target:
         return Target(self.table[rows], self.weight[rows])

@@ -189,7 +189,7 @@ class PretrainingStep(CustomStep):
 
     def end_pass(self, autoencoder: Autoencoder) -> None:
         """Keeps the autoencoder if its topics are more coherent than before; stops when patience runs out."""
-        score = npmi(autoencoder.topics.weight.detach().T.double().numpy(), self.counts)
+        score = npmi(autoencoder.topics.weight.detach().cpu().T.double().numpy(), self.counts)
         if score > float(self.score):
             self.score.fill_(score)
             self.stale.zero_()

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from halflabel.encoders.encoder import half_precision
+from halflabel.devices import half_precision
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.types import Shape
 
@@ -31,9 +31,13 @@ class Network(nn.Module):
         self.encoder, self.head, self.angles = encoder, head, angles
 
     def forward(self, *inputs: Tensor) -> Output:
-        with half_precision(inputs[0].device):
-            h = self.encoder(*inputs)
-        return self.classify(h.float())
+        return self.classify(self.encode(*inputs))
+
+    def encode(self, *inputs: Tensor) -> Tensor:
+        """Vectors of inputs, (N, H)."""
+        with half_precision(inputs[0].device, self.encoder.precision):
+            h: Tensor = self.encoder(*inputs)
+        return h.float()
 
     def classify(self, h: Tensor) -> Output:
         """The part after the encoder, (N, H)."""
@@ -43,6 +47,8 @@ class Network(nn.Module):
 
 class PrecomputedVectors(nn.Module):
     """Takes the encoder's place where its vectors were computed beforehand."""
+
+    precision: torch.dtype | None = None
 
     def forward(self, vectors: Tensor) -> Tensor:
         return vectors

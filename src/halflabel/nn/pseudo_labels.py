@@ -85,7 +85,8 @@ class NoLabels(PseudoLabeller):
         return Target(p, p.new_zeros(len(p)))
 
     def forward(self, rows: Tensor, predict: Callable[[], Tensor]) -> Target:
-        return Target(torch.zeros(len(rows), self.labels), torch.zeros(len(rows)))
+        y = torch.zeros(len(rows), self.labels, device=rows.device)
+        return Target(y, y.new_zeros(len(rows)))
 
 
 class Sharpen(PseudoLabeller):

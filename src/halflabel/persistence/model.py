@@ -13,6 +13,7 @@ import torch
 
 from halflabel.atomic import write_folder, write_text
 from halflabel.data.labels import Classes
+from halflabel.devices import Compute
 from halflabel.encoders.inference import encode, texts_at_once
 from halflabel.encoders.loading import restore_encoder
 from halflabel.encoders.shapes import check_finite, fits, shapes_only
@@ -74,7 +75,7 @@ class TrainedModel:
         size = texts_at_once(self.shape.width, CHUNK)
         # Thresholds need fp32: in bf16, vectors differ by up to 0.004 with the other texts of a batch, in fp32 by 1e-6.
         # Many texts take 1.6 times as long by it, few no longer. The most probable of several classes hardly changes.
-        dtype = torch.float32 if self.task == "multi-label" else None
+        dtype = self.encoder.precision or (torch.float32 if self.task == "multi-label" else None)
         for start in range(0, len(texts), size):
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
             h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend, dtype=dtype,
@@ -135,6 +136,12 @@ class TrainedModel:
             raise ModelError("This run is not finished, so its model has no decision rules yet; resume it with "
                              "`halflabel train ... --resume`.")
         return self.decision
+
+    def on(self, compute: Compute) -> TrainedModel:
+        """The model itself, moved to a device."""
+        self.encoder.on(compute)
+        self.network.to(compute.device)
+        return self
 
     def save(self, folder: Path) -> None:
         """Writes a new model folder."""

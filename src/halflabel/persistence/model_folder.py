@@ -24,7 +24,7 @@ FORMAT = 1
 DECISION = "decision.json"
 UNKNOWN = "unknown.safetensors"
 ENTRIES = {"method": str, "task": str, "settings": dict, "classes": list, "shape": dict, "frozen": bool}
-OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "hard_labels": list, "temperature": float}
+OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "compute": dict, "hard_labels": list, "temperature": float}
 MAX_SIZE = 10**12  # of any number in a shape
 
 

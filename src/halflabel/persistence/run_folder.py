@@ -29,7 +29,7 @@ class RunFinished(OutputError):
     """A finished run cannot be resumed."""
 
 
-def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict[str, Any] | None:
+def open_run(folder: Path, settings: Settings, texts: str, resume: bool, processes: int = 1) -> dict[str, Any] | None:
     """run.json of the run to resume; None for a new one."""
     file = folder / "run.json"
     if not resume:
@@ -43,6 +43,9 @@ def open_run(folder: Path, settings: Settings, texts: str, resume: bool) -> dict
     if run["settings"] != json.loads(json.dumps(settings.to_json())) or run["texts"] != texts:
         raise SettingError(f"{folder} contains a run with other texts or settings; give the same ones, or choose "
                            "another --out.")
+    if (before := run.get("processes", 1)) != processes:
+        raise SettingError(f"the run in {folder} was started by {before} process{'es' * (before > 1)}, this command by "
+                           f"{processes}; resume it with as many, or choose another --out.")
     if "run" in read_json(folder / "config.json", RESTART):
         _complete(folder)
         raise RunFinished(f"The run in {folder} is finished; there is nothing to resume.")
@@ -62,7 +65,8 @@ def prepare_folder(folder: Path, model: TrainedModel, plan: Plan, settings: Sett
     write_config(folder, model.encoder, model.config())
     if plan.frozen:
         write_tensors(folder / "encoder.safetensors", dict(model.encoder.state_dict()))
-    run = {"settings": settings.to_json(), "plan": plan.to_json(), "texts": model.facts["texts"]["fingerprint"]}
+    run = {"settings": settings.to_json(), "plan": plan.to_json(), "texts": model.facts["texts"]["fingerprint"],
+           "processes": model.facts["compute"]["processes"]}
     write_text(folder / "run.json", json.dumps(run, indent=1))
 
 

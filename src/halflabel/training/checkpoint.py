@@ -30,11 +30,16 @@ def copied(state: State) -> State:
     return {name: tensor.detach().clone() for name, tensor in state.items()}
 
 
+def on_cpu(state: State) -> State:
+    """A copy in the memory of the CPU."""
+    return {name: tensor.detach().to("cpu", copy=True) for name, tensor in state.items()}
+
+
 def write_tensors(file: Path, tensors: State) -> None:
     """Replaces a safetensors file as a whole."""
     with replace_file(file) as temporary:
         try:
-            save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
+            save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
         except SafetensorError as error:
             raise OSError(str(error)) from error
         temporary.chmod(0o644)  # safetensors makes files for their owner alone

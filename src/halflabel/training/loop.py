@@ -18,13 +18,16 @@ import torch
 from torch import Tensor, nn
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
+from halflabel.devices import reseed
 from halflabel.encoders.inputs import BatchSampler
-from halflabel.events import EpochReport, Report, StepProgress
+from halflabel.errors import SettingError
+from halflabel.events import EpochReport, Report, StepProgress, silent
 from halflabel.nn.label_frequencies import label_frequencies
 from halflabel.notices import Notice
 from halflabel.randomness import Stream, generator, shuffled
-from halflabel.training.checkpoint import CheckpointStore, State, copied, snapshot
+from halflabel.training.checkpoint import CheckpointStore, State, copied, on_cpu, snapshot
 from halflabel.training.collapse import PoolState
+from halflabel.training.distributed import RankLost
 from halflabel.training.interrupt import Interrupted, stop_requested
 from halflabel.training.objective import Objective, OptimizerPhase, Problem, StepBatch, StepResult
 from halflabel.training.statistics import EpochStatistics, epoch_statistics
@@ -46,7 +49,8 @@ class Outcome:
 def train(trainer: Trainer, store: CheckpointStore, report: Report, dev_scorer: DevScorer | None = None, *,
           checkpoint_seconds: float = 60.0) -> Outcome:
     """Trains the objective in place and leaves the averaged weights in it, or with a dev set the best ones."""
-    if (checkpoint := store.latest()) is not None:
+    ranks = trainer.objective.ranks
+    if (checkpoint := ranks.from_first(store.latest)) is not None:
         trainer.load(*checkpoint)
     else:
         trainer.log_start(store, report)
@@ -54,14 +58,21 @@ def train(trainer: Trainer, store: CheckpointStore, report: Report, dev_scorer: 
     with stop_requested() as stop:
         while True:
             while trainer.plan_step < trainer.plan.steps:
-                if trainer.at_epoch_start:
-                    trainer.start_epoch(store, report, dev_scorer)
-                report(trainer.train_step())
-                if stop.is_set() or time.monotonic() - saved > checkpoint_seconds:
+                lost = ""
+                try:
+                    if trainer.at_epoch_start:
+                        trainer.start_epoch(store, report, dev_scorer)
+                    report(trainer.train_step(report))
+                    stopping = ranks.any(stop.is_set())
+                except RankLost as error:
+                    stopping, lost = True, f"{error}; "
+                # a process that is lost between two phases of a step leaves a step that is half done
+                whole = not lost or len(trainer.objective.phases) == 1
+                if whole and (stopping or time.monotonic() - saved > checkpoint_seconds):
                     store.checkpoint(trainer.step, trainer.tensors(), trainer.position())
                     saved = time.monotonic()
-                if stop.is_set():
-                    raise Interrupted(f"stopped after step {trainer.step} of {trainer.steps}")
+                if stopping:
+                    raise Interrupted(f"{lost}stopped after step {trainer.step} of {trainer.steps}")
             if (outcome := trainer.finish(store, report, dev_scorer)) is not None:
                 return outcome
 
@@ -81,6 +92,7 @@ class Trainer:
         self.best: State = {}
         self.dev_score: float | None = None
         self.notices: list[Notice] = []
+        self.halvings = 0  # of the batches, where they did not fit into the device's memory
         self.epoch_batches: dict[int, tuple[np.ndarray, BatchSampler]] = {}
         lengths = problem.inputs.lengths
         labelled, unlabelled = lengths[: problem.labelled], lengths[problem.labelled :]
@@ -92,23 +104,61 @@ class Trainer:
 
     # One step
 
-    def train_step(self) -> StepProgress:
-        """One step of gradient descent."""
+    def train_step(self, report: Report = silent) -> StepProgress:
+        """One step of gradient descent; batches that do not fit into the device's memory are halved for good."""
         self.optimizers.set_rates(self.plan_step)
-        reseed(self.objective.device, (self.seed * 1_000_003 + self.plan_step) % 2**63)
         self.objective.train()
-        progress = (self.plan_step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
-        weight = self.objective.method.weight(progress) * float(self.pool.trust)
-        sampler = self.warmup_batches if self.plan_step < self.plan.warmup else self.labelled_batches
-        batch = StepBatch(sampler.rows(self.plan_step), self.pool_rows(),
-                          generator(self.seed, Stream.STEP, self.plan_step), max(0.0, progress))
-        result, *_ = [self.optimize(phase, batch, weight) for phase in self.objective.phases]
+        while (result := self.attempt(batch := self.batch())) is None:
+            self.halve_batches(batch, report)
         self.average.update_parameters(self.objective.network)
         if result.target is not None:
             self.pool.record(batch.unlabelled, result.target, self.step)
         self.step += 1
         accepted = float((result.target.weight > 0).float().mean()) if result.target is not None else None
         return StepProgress(self.step, self.steps, float(result.loss.detach()), accepted)
+
+    @property
+    def progress(self) -> float:
+        """Of self-training, in [0, 1]; below 0 during warm-up."""
+        return (self.plan_step - self.plan.warmup) / max(1, self.plan.steps - self.plan.warmup)
+
+    def batch(self) -> StepBatch:
+        """The rows of this step and its randomness."""
+        sampler = self.warmup_batches if self.plan_step < self.plan.warmup else self.labelled_batches
+        labelled, unlabelled = (rows[: -(-len(rows) >> self.halvings)]
+                                for rows in (sampler.rows(self.plan_step), self.pool_rows()))
+        return StepBatch(labelled, unlabelled, generator(self.seed, Stream.STEP, self.plan_step),
+                         max(0.0, self.progress))
+
+    def attempt(self, batch: StepBatch) -> StepResult | None:
+        """The result of a step; None, with the buffers as they were, if the device is out of memory."""
+        reseed(self.objective.device, (self.seed * 1_000_003 + self.plan_step) % 2**63)
+        weight = self.objective.method.weight(self.progress) * float(self.pool.trust)
+        may_fail = self.objective.device.type != "cpu" or self.objective.ranks.several
+        before = copied(dict(self.objective.named_buffers())) if may_fail else {}
+        try:
+            result, *_ = [self.optimize(phase, batch, weight) for phase in self.objective.phases]
+        except RankLost:
+            self.objective.load_state_dict(before, strict=False)
+            raise
+        except torch.OutOfMemoryError:
+            if self.objective.ranks.several:  # which would all have to go back
+                raise SettingError(f"{self.objective.device} is out of memory; set labelled_batch and unlabelled_batch "
+                                   "lower, or start more processes.") from None
+            self.objective.load_state_dict(before, strict=False)
+            return None
+        return result
+
+    def halve_batches(self, batch: StepBatch, report: Report) -> None:
+        """Halves the batches of this step and of all after it, and says so."""
+        if max(len(batch.labelled), len(batch.unlabelled)) <= 1:
+            raise SettingError(f"a step on single texts does not fit into the memory of {self.objective.device}; set "
+                               "max_tokens lower, choose a smaller encoder, or choose cpu as the device.")
+        self.halvings += 1
+        smaller = self.batch()
+        self.notices.append(Notice(f"out of memory; the batches are halved, to {len(smaller.labelled)} labelled and "
+                                   f"{len(smaller.unlabelled)} unlabelled texts", self.step))
+        report(self.notices[-1])
 
     def optimize(self, phase: OptimizerPhase, batch: StepBatch, weight: float) -> StepResult:
         """One phase of a step; a loss without gradient changes nothing."""
@@ -158,6 +208,7 @@ class Trainer:
             device = self.objective.device
             self.objective.network.angles.update(statistics.f.to(device), statistics.y.to(device))
         self.objective.penalty.update(self.objective.network.head)
+        self.objective.ranks.copy_first(self.objective.buffers())
         figures |= statistics.figures(self.problem) | self.objective.report()
         if self.plan_step > 0:
             figures |= self.save_best(store, dev_scorer)
@@ -169,7 +220,7 @@ class Trainer:
         if fitted:
             self.pool.set_reference(statistics.shares())
         elif self.objective.pseudo_labels.gives_labels:
-            self.pool.set_reference(label_frequencies(self.problem.y).double().cpu().numpy())
+            self.pool.set_reference(label_frequencies(self.problem.y.cpu()).double().numpy())
 
     def statistics(self, rows: np.ndarray) -> EpochStatistics:
         """Features and pseudo-labels of the labelled texts and of some rows of the pool, by the teacher's weights."""
@@ -198,7 +249,7 @@ class Trainer:
     def save_best(self, store: CheckpointStore, dev_scorer: DevScorer | None) -> dict[str, float]:
         """Saves the averaged model, or with a dev set the best so far."""
         with self.averaged_weights():
-            score = dev_scorer() if dev_scorer else None
+            score = self.objective.ranks.from_first(dev_scorer) if dev_scorer else None
             if score is None or self.dev_score is None or score > self.dev_score:
                 self.dev_score = score
                 self.best = snapshot(self.objective.network) if dev_scorer else {}
@@ -288,11 +339,12 @@ class Trainer:
                   "pool": self.pool.state_dict(), "after warmup": self.after_warmup,
                   "moments after warmup": self.moments_after_warmup, "best": self.best,
                   "moments": self.optimizers.moments()}
-        return copied({f"{part}/{name}": tensor for part, state in states.items() for name, tensor in state.items()})
+        return on_cpu({f"{part}/{name}": tensor for part, state in states.items() for name, tensor in state.items()})
 
     def position(self) -> dict[str, Any]:
         """All state that is not a tensor."""
         return {"step": self.step, "discarded_steps": self.discarded_steps, "dev_score": self.dev_score,
+                "halvings": self.halvings, "scaler": self.optimizers.scaler.state_dict(),
                 "notices": [[notice.message, notice.step] for notice in self.notices]}
 
     def load(self, tensors: State, position: dict[str, Any]) -> None:
@@ -308,7 +360,9 @@ class Trainer:
         self.best = states["best"]
         self.optimizers.load(states["moments"])
         self.step, self.discarded_steps = position["step"], position["discarded_steps"]
-        self.dev_score = position["dev_score"]
+        self.dev_score, self.halvings = position["dev_score"], position.get("halvings", 0)
+        if self.optimizers.scaler.is_enabled() and position.get("scaler"):  # else the run was in another precision
+            self.optimizers.scaler.load_state_dict(position["scaler"])
         self.notices = [Notice(message, step) for message, step in position["notices"]]
 
 
@@ -320,7 +374,10 @@ def averaged_model(network: nn.Module, decay: float) -> AveragedModel:
 
 
 class Optimizers:
-    """AdamW for each phase of a step, with separate learning rates for encoder and head (Sec. IV-A)."""
+    """AdamW for each phase of a step, with separate learning rates for encoder and head (Sec. IV-A).
+
+    In fp16, losses are scaled, so that small gradients do not vanish.
+    """
 
     def __init__(self, objective: Objective, plan: Plan) -> None:
         self.objective, self.plan = objective, plan
@@ -338,6 +395,8 @@ class Optimizers:
 
     def reset(self) -> None:
         """Forgets all moments."""
+        fp16 = self.objective.network.encoder.precision == torch.float16
+        self.scaler = torch.amp.GradScaler(self.objective.device.type, enabled=fp16)
         self.by_phase = {phase.name: self._adamw(phase) for phase in self.objective.phases}
 
     def set_rates(self, step: int) -> None:
@@ -352,10 +411,13 @@ class Optimizers:
         optimizer = self.by_phase[phase.name]
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         self.objective.zero_grad(set_to_none=True)
-        loss.backward(inputs=parameters if len(self.by_phase) > 1 else None)
+        self.scaler.scale(loss).backward(inputs=parameters if len(self.by_phase) > 1 else None)
+        self.objective.ranks.average([p.grad for p in parameters if p.grad is not None])
         if self.plan.clip < float("inf"):
+            self.scaler.unscale_(optimizer)
             nn.utils.clip_grad_norm_(parameters, self.plan.clip)
-        optimizer.step()
+        self.scaler.step(optimizer)
+        self.scaler.update()
 
     def moments(self) -> State:
         """The optimizers' state under the names of the parameters."""
@@ -367,7 +429,7 @@ class Optimizers:
         parameters = dict(self.objective.named_parameters())
         for path, tensor in moments.items():
             phase, key, name = path.split("/", 2)
-            self.by_phase[phase].state[parameters[name]][key] = tensor
+            self.by_phase[phase].state[parameters[name]][key] = tensor.to(parameters[name].device)
 
 
 def rate_factor(plan: Plan, step: int) -> float:
@@ -376,10 +438,3 @@ def rate_factor(plan: Plan, step: int) -> float:
         return 1.0
     rise = max(1, plan.steps // 20)
     return min((step + 1) / rise, (plan.steps - step) / max(1, plan.steps - rise))
-
-
-def reseed(device: torch.device, seed: int) -> None:
-    """What torch.manual_seed does, without the stack trace that it takes at each call where there is no GPU."""
-    torch.default_generator.manual_seed(seed)
-    if device.type != "cpu":
-        getattr(torch, device.type).manual_seed(seed)

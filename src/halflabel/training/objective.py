@@ -12,12 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from halflabel import equations as eq
+from halflabel.devices import to_device
 from halflabel.encoders.inputs import Inputs
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.nn.losses import Loss, NoPenalty, Penalty, Reduction, Weight, constant
 from halflabel.nn.network import Angles, Head, Network, Output, PrecomputedVectors
 from halflabel.nn.pseudo_labels import NoPool, PseudoLabeller, Target
 from halflabel.notices import Notice
+from halflabel.training.distributed import ALONE, Ranks
 from halflabel.types import Task
 
 MASKED = -1e4  # a score at which a negative label costs nothing, as log-odds or in a softmax
@@ -159,8 +161,9 @@ class CustomStep(nn.Module):
 class Objective(nn.Module):
     """Network and parts as one module: its state is all that training changes."""
 
-    def __init__(self, encoder: TextEncoder | PrecomputedVectors, method: SelfTraining) -> None:
+    def __init__(self, encoder: TextEncoder | PrecomputedVectors, method: SelfTraining, ranks: Ranks = ALONE) -> None:
         super().__init__()
+        self.ranks = ranks
         self.network = Network(encoder, method.head, method.angles)
         self.pseudo_labels, self.penalty, self.custom_step = method.pseudo_labels, method.penalty, method.custom_step
         self.method = method
@@ -199,7 +202,7 @@ class Objective(nn.Module):
         def predict() -> Tensor:
             return self.method.probabilities(self.outputs(problem, rows).scores)
 
-        target: Target = self.pseudo_labels(torch.from_numpy(rows - problem.labelled), predict)
+        target: Target = self.pseudo_labels(torch.from_numpy(rows - problem.labelled).to(self.device), predict)
         return target
 
     def sample_views(self, problem: Problem, batch: StepBatch) -> np.ndarray:
@@ -211,14 +214,20 @@ class Objective(nn.Module):
     def outputs(self, problem: Problem, rows: np.ndarray, views: np.ndarray | None = None,
                 rng: np.random.Generator | None = None) -> Output:
         """The network's outputs for rows, in the given views or on the original texts; with `rng`, under noise."""
-        output: Output = self.network(*self.inputs(problem, rows, views, rng))
-        return output
+        inputs = self.inputs(problem, rows, views, rng)
+        if not self.ranks.several or isinstance(self.network.encoder, PrecomputedVectors):
+            output: Output = self.network(*inputs)
+            return output
+        share = torch.from_numpy(self.ranks.share(len(rows))).to(self.device)
+        with self.ranks.own_noise(self.device):
+            h = self.network.encode(*(x[share] for x in inputs))
+        return self.network.classify(self.ranks.gather(h, len(rows)))
 
     def inputs(self, problem: Problem, rows: np.ndarray, views: np.ndarray | None = None,
                rng: np.random.Generator | None = None) -> tuple[Tensor, ...]:
         """The network's inputs, on its device."""
-        device = self.device
-        return tuple(x.to(device) for x in problem.inputs(rows, np.zeros_like(rows) if views is None else views, rng))
+        views = np.zeros_like(rows) if views is None else views
+        return tuple(to_device(x, self.device) for x in problem.inputs(rows, views, rng))
 
     def report(self) -> dict[str, Any]:
         """Figures of the parts, for the log."""

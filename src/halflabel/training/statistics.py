@@ -32,7 +32,7 @@ class EpochStatistics(NamedTuple):
     def shares(self) -> np.ndarray:
         """The distribution of labels over the pool, (K,): the predicted one, or all accepted ones of each text."""
         if self.task == "multi-label":
-            counts = self.target.weighted.cpu().sum(dim=0)
+            counts = self.target.weighted.sum(dim=0)
             return (counts / counts.sum().clamp_min(1e-12)).double().numpy()
         counts = torch.bincount(self.p.argmax(dim=1), minlength=self.p.shape[1])
         return (counts / max(1, len(self.p))).double().numpy()
@@ -51,9 +51,9 @@ class EpochStatistics(NamedTuple):
     def pseudo_label_accuracy(self, truth: Tensor, problem: Problem) -> dict[str, float | None]:
         """Accuracy of the pseudo-labels against the truth (M, K), or micro F1 for several labels per text."""
         if problem.task == "multi-label":
-            y = self.target.y.cpu()
+            y = self.target.y
             return {"pseudo_f1": float(2 * (y * truth).sum() / (y.sum() + truth.sum()).clamp_min(1))}
-        accepted, correct = self.target.accepted.cpu(), self.p.argmax(dim=1) == truth.argmax(dim=1)
+        accepted, correct = self.target.accepted, self.p.argmax(dim=1) == truth.argmax(dim=1)
         return {"pseudo_accuracy": float(correct.double().mean()),
                 "accepted_accuracy": float(correct[accepted].double().mean()) if bool(accepted.any()) else None}
 
@@ -64,21 +64,24 @@ def epoch_statistics(objective: Objective, problem: Problem, rows: np.ndarray) -
     everything = np.concatenate([np.arange(problem.labelled), problem.labelled + rows])
     f, scores = outputs(objective, problem.inputs, everything)
     p = objective.method.probabilities(scores[problem.labelled :])
-    target = objective.pseudo_labels.label(p.to(objective.device))
-    return EpochStatistics(rows, f, torch.cat([problem.y.nan_to_num().cpu(), target.weighted.cpu()]), p, target,
-                           problem.task)
+    target = Target(*(x.cpu() for x in objective.pseudo_labels.label(p.to(objective.device))))
+    return EpochStatistics(rows, f, torch.cat([problem.y.nan_to_num().cpu(), target.weighted]), p, target, problem.task)
 
 
 @torch.inference_mode()
 def outputs(objective: Objective, inputs: Inputs, rows: np.ndarray) -> tuple[Tensor, Tensor]:
-    """f (N, D) and scores (N, K) of rows in eval mode; only a part of their vectors is in memory at a time."""
-    was_training, parts = objective.training, []
+    """f (N, D) and scores (N, K) of rows in eval mode; only a part of their vectors is in memory at a time.
+
+    Several processes share the work, and all get the result.
+    """
+    was_training, ranks, parts = objective.training, objective.ranks, []
     objective.eval()
     size = texts_at_once(inputs.width, BATCH)
     for start in range(0, len(rows), size):
-        h = torch.from_numpy(inputs.encoded(rows[start : start + size], objective.network.encoder))
+        chunk = rows[start : start + size]
+        h = torch.from_numpy(inputs.encoded(chunk[ranks.share(len(chunk))], objective.network.encoder))
         output = objective.network.classify(h.to(objective.device))
-        parts.append((output.f.cpu(), output.scores.cpu()))
+        parts.append(tuple(ranks.gather(x.cpu(), len(chunk)) for x in (output.f, output.scores)))
     objective.train(was_training)
     f, scores = (torch.cat(column).clone() for column in zip(*parts, strict=True))
     return f, scores

@@ -21,7 +21,8 @@ def fit_to_minutes(trainer: Trainer, report: Report) -> None:
     plan = trainer.plan
     if plan.frozen or plan.steps == 0:
         return
-    step, evaluation_pass = measure(trainer)
+    measured = measure(trainer)
+    step, evaluation_pass = trainer.objective.ranks.from_first(lambda: measured)
     trainer.plan = trainer.optimizers.plan = plan = shortened(plan, step, evaluation_pass)
     passes = plan.epochs + 1
     report(TimeEstimate(plan.steps * step + passes * evaluation_pass, plan.steps, passes))
