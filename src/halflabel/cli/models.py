@@ -57,6 +57,17 @@ def with_vectors(model: Model, folder: Path) -> Predictor:
     return cast("Predictor", model)
 
 
+def refuse_untrained(folder: Path, done: str) -> None:
+    """Refuses a model that was made of a trained one, where only a trained one can be `done`."""
+    from halflabel.persistence.onnx_model import is_export
+    from halflabel.students.student import is_student
+
+    if is_student(folder) or is_export(folder):
+        kind = "a distilled" if is_student(folder) else "an exported"
+        raise ModelError(f"{folder} is {kind} model, and only a trained one can be {done}; name the folder that "
+                         "`halflabel train --out` wrote")
+
+
 def sample_texts() -> list[str]:
     """Texts of the sample corpus, to compare an export with its model."""
     from halflabel.data.corpus import sample

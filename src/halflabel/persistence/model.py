@@ -80,9 +80,13 @@ class TrainedModel:
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
+        return self.probabilities_of(self.scores(texts, progress))
+
+    def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
+        """p(k | x), (N, K), from scores (N, K)."""
         if self.task == "multi-label":
-            return self.rules.probabilities(self.scores(texts, progress))
-        p = probabilities(torch.from_numpy(self.scores(texts, progress)).double()).numpy()
+            return self.rules.probabilities(scores)
+        p = probabilities(torch.from_numpy(scores).double()).numpy()
         return np.asarray(p / p.sum(axis=1, keepdims=True)) if len(p) else np.asarray(p)
 
     @property
