@@ -118,12 +118,13 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", casc
     return replace(fitted, report=report)
 
 
-def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array) -> Trial:
+def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, strength: float = STRENGTH) -> Trial:
     """A student that learned the teacher's probabilities of most texts, (N, K), and was tried on the first ones."""
     answers = Answers.of(teacher, p)
     held_out = min(MAX_HELD_OUT, int(HELD_OUT * len(texts)))
     hidden, seen = slice(held_out), slice(held_out, None)
-    fitted = calibrated(fit_student(kind, teacher, texts[seen], answers[seen]), texts[hidden], answers[hidden], teacher)
+    fitted = fit_student(kind, teacher, texts[seen], answers[seen], strength)
+    fitted = calibrated(fitted, texts[hidden], answers[hidden], teacher)
     scores = fitted.scores(texts[hidden])
     return Trial(fitted, teacher, texts[hidden], confidence(fitted, scores), fitted.labels_of(scores),
                  answers[hidden].chosen)
@@ -143,10 +144,10 @@ def check_kind(student: str) -> Kind:
     raise SettingError(f"there is no student '{student}'; choose one of {', '.join(KINDS)}.")
 
 
-def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], answers: Answers) -> Student:
+def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], answers: Answers, strength: float) -> Student:
     """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it."""
     features = fit_features(kind, texts, len(teacher.classes))
-    weights, bias = fit_linear(tf_idf_matrix(features, texts), answers.p.astype(np.float32), teacher.task)
+    weights, bias = fit_linear(tf_idf_matrix(features, texts), answers.p.astype(np.float32), teacher.task, strength)
     return Student(teacher.classes, teacher.task, features, weights, bias)
 
 
@@ -174,7 +175,7 @@ def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
                    for x in parts], format="csr")
 
 
-def fit_linear(x: Any, y: Array, task: Task, strength: float = STRENGTH) -> tuple[Floats, Floats]:
+def fit_linear(x: Any, y: Array, task: Task, strength: float) -> tuple[Floats, Floats]:
     """Logistic regression on soft labels y (N, K): weights (F, K) and bias (K,); a softmax, or a sigmoid per label."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax
