@@ -29,7 +29,7 @@ from halflabel.persistence.onnx_model import OnnxModel, is_export
 from halflabel.persistence.training_texts import read_text_hashes
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.students.cascade import Cascade
-from halflabel.students.student import Student
+from halflabel.students.student import Student, is_student
 from halflabel.suggestions import Suggestion, suggest
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
@@ -302,6 +302,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     @classmethod
     def load(cls, folder: str | Path) -> TextClassifier:
         """Loads a model that `save`, a training run or `halflabel export` wrote."""
+        if is_student(Path(folder)):
+            raise ModelError(f"{folder} is a distilled model; open it with halflabel.students.cascade.open_student.")
         model = OnnxModel(folder) if is_export(Path(folder)) else load(folder)
         plan = model.facts.get("plan", {}).get("name", "laptop")
         self = cls(model.method, model.facts.get("encoder"), plan, settings=getattr(model, "settings", None) or None,

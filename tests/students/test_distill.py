@@ -252,7 +252,9 @@ def test_cascades_are_served(both: Path) -> None:
     assert served.chosen.argmax(axis=1).tolist() == cascade.probabilities(NEW).argmax(axis=1).tolist()
 
 
-def test_a_student_cannot_be_exported(small: Path, tmp_path: Path, run: Ran) -> None:
+def test_a_student_cannot_be_exported_or_be_a_classifier(small: Path, tmp_path: Path, run: Ran) -> None:
+    with pytest.raises(ModelError, match="open it with halflabel.students.cascade.open_student"):
+        TextClassifier.load(small)
     done = run("export", small, "--onnx", tmp_path / "out")
     assert done.code == 2 and "is a distilled model, and only a trained one can be exported" in done.err
 

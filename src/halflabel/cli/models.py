@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from halflabel.errors import ModelError, SettingError
-from halflabel.persistence.interface import Model
 
 if TYPE_CHECKING:
+    from halflabel.persistence.interface import Model
     from halflabel.suggestions import Predictor
 
 BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
