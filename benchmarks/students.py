@@ -31,8 +31,9 @@ from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
-from halflabel.students.distillation import AGREE, STRENGTH, Trial, agreeing_threshold, fit_and_try
+from halflabel.students.distillation import AGREE, STRENGTH, agreeing_threshold, fit_and_try, fit_student
 from halflabel.students.ngrams import KINDS
+from halflabel.students.student import Student
 from protocol import RESULTS, Results, load, sample_per_class
 
 SETS = {"ag_news": (25, 10_000), "clinc150": (10, 9_000), "arxiv_topics10": (10, 8_000)}  # per class, unlabelled
@@ -77,9 +78,12 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float])
         lines.append(shared | {"model": "teacher", "strength": strength, "accuracy": float((expected == truth).mean())})
         for kind in KINDS:
             trial = fit_and_try(kind, model, texts, p, strength)
-            lines += [shared | {"strength": strength} | line for line in measure(kind, trial, test, truth, expected)]
+            student = trial.calibration(fit_student(kind, model, texts, p, strength))
+            both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
+            lines += [shared | {"strength": strength} | line
+                      for line in measure(kind, student, both, test, truth, expected)]
             if strength == STRENGTH:
-                ways |= {kind: trial.student.probabilities, f"{kind}, cascade": cascade(trial).probabilities}
+                ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
     rates = speeds(model, ways, test) if part == "test" else {}
     for line in lines:
         if line["strength"] == STRENGTH and rates:
@@ -89,18 +93,12 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float])
     return lines
 
 
-def cascade(trial: Trial) -> Cascade:
-    """Student and teacher with the threshold for the agreement."""
-    threshold = agreeing_threshold(trial.confidence, trial.same, AGREE)
-    return Cascade(trial.student, threshold, lambda: trial.teacher)
-
-
-def measure(kind: str, trial: Trial, test: Corpus, truth: np.ndarray, expected: np.ndarray) -> list[dict[str, Any]]:
-    """Accuracy and agreement of a student and of its cascade, by the teacher's known answers."""
-    scores = trial.student.scores(test.texts)
-    p, threshold = trial.student.probabilities_of(scores), cascade(trial).threshold
-    sure = p.max(axis=1) >= threshold
-    answers = {kind: (p.argmax(axis=1), 1.0),
+def measure(kind: str, student: Student, both: Cascade, test: Corpus, truth: np.ndarray,
+            expected: np.ndarray) -> list[dict[str, Any]]:
+    """Accuracy and agreement of a student alone and of a cascade, by the teacher's known answers."""
+    p = both.student.probabilities(test.texts)
+    sure = p.max(axis=1) >= both.threshold
+    answers = {kind: (student.scores(test.texts).argmax(axis=1), 1.0),
                f"{kind}, cascade": (np.where(sure, p.argmax(axis=1), expected), float(sure.mean()))}
     return [{"model": name, "accuracy": float((given == truth).mean()), "agreement": float((given == expected).mean()),
              "answered_by_student": share} for name, (given, share) in answers.items()]

@@ -22,11 +22,20 @@ from halflabel.integrity import identity, write_checksums
 from halflabel.persistence.model import load
 from halflabel.serve.batching import ServedModel
 from halflabel.students.cascade import Cascade, open_student
-from halflabel.students.distillation import Trial, agreeing_threshold, agreement, distill, folds, intervals
+from halflabel.students.distillation import (
+    StudentCalibration,
+    Trial,
+    agreeing_threshold,
+    agreement,
+    distill,
+    folds,
+    intervals,
+)
 from halflabel.students.student import Student, load_student, most_probable
 
 POOL = tiny_texts(60, seed=1)[0]
 NEW, NEW_LABELS = tiny_texts(10, seed=9)
+UNCHANGED = StudentCalibration(np.float32(1.0), None)
 
 
 @pytest.fixture(scope="module")
@@ -127,7 +136,7 @@ def test_several_labels(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
     own = clf.model_.probabilities(texts)
     assert np.allclose(p[~by_student], own[~by_student], atol=1e-5)
     expected = [one if sure else two for one, two, sure in
-                zip(fitted.predict(texts), clf.predict(texts), by_student, strict=True)]
+                zip(both.student.predict(texts), clf.predict(texts), by_student, strict=True)]
     assert both.predict(texts) == expected
     both.save(tmp_path / "both")
     rows = [json.loads(line) for line in run("predict", tmp_path / "both", tmp_path / "test.jsonl").out.splitlines()]
@@ -160,7 +169,7 @@ def test_a_cascade_agrees_on_average_as_often_as_it_promises() -> None:
 
 def test_a_student_no_better_than_the_most_frequent_label_is_refused(model: Path, student: Student) -> None:
     expected = most_probable(np.array([[1.0, 0.0]] * 9 + [[0.0, 1.0]]))
-    trial = Trial(student, load(model), NEW[:10], np.ones(10), expected, expected)
+    trial = Trial(student, UNCHANGED, load(model), NEW[:10], np.ones(10), expected, expected)
     assert agreement(trial, "pool") == {"agreement": 1.0}
     always = most_probable(np.array([[1.0, 0.0]] * 10))
     with pytest.raises(DataError, match="pool: .* only to 90%.* nothing is written"):
@@ -170,7 +179,7 @@ def test_a_student_no_better_than_the_most_frequent_label_is_refused(model: Path
 def test_the_threshold_reaches_a_speed(model: Path, student: Student) -> None:
     sure = np.array([0.9, 0.8, 0.7, 0.6])
     labels = most_probable(np.eye(4))
-    trial = Trial(student, load(model), ["a" * 10] * 4, sure, labels, labels)
+    trial = Trial(student, UNCHANGED, load(model), ["a" * 10] * 4, sure, labels, labels)
     assert [trial.fast_threshold(speed_up, 1000.0) for speed_up in (1.2, 1.9, 3.5, 900.0)] == [0.9, 0.8, 0.7, 0.6]
     assert replace(trial, texts=["a", "a", "a" * 40, "a"]).fast_threshold(1.9, 1000.0) == 0.7  # length is time
     with pytest.raises(SettingError, match="the student alone is 5.0 times as fast"):

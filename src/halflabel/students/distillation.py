@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, TextLabel
 from halflabel.errors import DataError, SettingError
-from halflabel.evaluation.decisions import Calibration, DecisionRule, cut, evidence, log_odds, sigmoid
+from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, cut, evidence, log_odds, sigmoid
 from halflabel.persistence.model import TrainedModel
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.students.cascade import Cascade, confidence
@@ -53,9 +53,6 @@ class Answers:
     def of(cls, teacher: TrainedModel, p: Array) -> Answers:
         """The answers that follow from the teacher's probabilities, (N, K)."""
         return cls(p, teacher.rules.rule()(p) if teacher.task == "multi-label" else most_probable(p))
-
-    def __getitem__(self, rows: slice) -> Answers:
-        return Answers(self.p[rows], self.chosen[rows])
 
 
 @dataclass(frozen=True)
@@ -96,7 +93,8 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", casc
     texts = [pool.texts[int(i)] for i in rows]
     p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
     trial = fit_and_try(kind, teacher, texts, p)
-    fitted = trial.student
+    # a threshold holds for the student that it was chosen for, with more texts it would be sure of more
+    fitted = trial.student if cascade is not None else trial.calibration(fit_student(kind, teacher, texts, p))
     _, student_seconds = timed(lambda: fitted.probabilities(texts))
     report: dict[str, Any] = {
         "texts": len(texts), "held_out": len(trial.texts), **agreement(trial, pool.source),
@@ -120,14 +118,14 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", casc
 
 def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, strength: float = STRENGTH) -> Trial:
     """A student that learned the teacher's probabilities of most texts, (N, K), and was tried on the first ones."""
-    answers = Answers.of(teacher, p)
     held_out = min(MAX_HELD_OUT, int(HELD_OUT * len(texts)))
-    hidden, seen = slice(held_out), slice(held_out, None)
-    fitted = fit_student(kind, teacher, texts[seen], answers[seen], strength)
-    fitted = calibrated(fitted, texts[hidden], answers[hidden], teacher)
-    scores = fitted.scores(texts[hidden])
-    return Trial(fitted, teacher, texts[hidden], confidence(fitted, scores), fitted.labels_of(scores),
-                 answers[hidden].chosen)
+    hidden, answers = texts[:held_out], Answers.of(teacher, p[:held_out])
+    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], strength)
+    calibration = StudentCalibration.fit(fitted.scores(hidden), answers, teacher)
+    fitted = calibration(fitted)
+    scores = fitted.scores(hidden)
+    return Trial(fitted, calibration, teacher, hidden, confidence(fitted, scores), fitted.labels_of(scores),
+                 answers.chosen)
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -144,10 +142,11 @@ def check_kind(student: str) -> Kind:
     raise SettingError(f"there is no student '{student}'; choose one of {', '.join(KINDS)}.")
 
 
-def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], answers: Answers, strength: float) -> Student:
+def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array,
+                strength: float = STRENGTH) -> Student:
     """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it."""
     features = fit_features(kind, texts, len(teacher.classes))
-    weights, bias = fit_linear(tf_idf_matrix(features, texts), answers.p.astype(np.float32), teacher.task, strength)
+    weights, bias = fit_linear(tf_idf_matrix(features, texts), p.astype(np.float32), teacher.task, strength)
     return Student(teacher.classes, teacher.task, features, weights, bias)
 
 
@@ -202,28 +201,38 @@ def fit_linear(x: Any, y: Array, task: Task, strength: float) -> tuple[Floats, F
     return found[:-1], found[-1]
 
 
-def calibrated(student: Student, texts: Sequence[str], answers: Answers, teacher: TrainedModel) -> Student:
-    """The student with its logits divided by the temperature at which the answers to held-out texts are most likely.
+@dataclass(frozen=True, eq=False)
+class StudentCalibration:
+    """What a student's logits are divided by, and the decision for several labels per text."""
 
-    For several labels per text it gets the teacher's decision rules, and offsets of its logits at which the rule in use
-    gives each of these texts' labels as often as the teacher does.
-    """
-    from scipy.optimize import minimize_scalar
+    temperature: np.float32
+    decision: Decision | None
 
-    scores = student.scores(texts)
+    @classmethod
+    def fit(cls, scores: Array, answers: Answers, teacher: TrainedModel) -> StudentCalibration:
+        """The temperature at which the answers to held-out texts with these logits (N, K) are most likely.
 
-    def loss(log_temperature: float) -> float:
-        cooled = scores / np.exp(log_temperature)
-        if student.task == "multi-class":
-            return -float(evidence(cooled, logits=False)[answers.chosen].mean())
-        return float((np.logaddexp(0.0, cooled) - answers.p * cooled).mean())
+        The decision has the teacher's rules, and offsets of the logits at which the rule in use gives each label as
+        often as the teacher does.
+        """
+        from scipy.optimize import minimize_scalar
 
-    temperature = np.float32(np.exp(minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded").x))
-    decision = None
-    if student.task == "multi-label":
+        def loss(log_temperature: float) -> float:
+            cooled = scores / np.exp(log_temperature)
+            if teacher.task == "multi-class":
+                return -float(evidence(cooled, logits=False)[answers.chosen].mean())
+            return float((np.logaddexp(0.0, cooled) - answers.p * cooled).mean())
+
+        temperature = np.float32(np.exp(minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded").x))
+        if teacher.task == "multi-class":
+            return cls(temperature, None)
         offset = offsets(scores / temperature, answers.chosen, teacher.rules.rule())
-        decision = replace(teacher.rules, calibration=Calibration(True, 1.0, offset))
-    return replace(student, weights=student.weights / temperature, bias=student.bias / temperature, decision=decision)
+        return cls(temperature, replace(teacher.rules, calibration=Calibration(True, 1.0, offset)))
+
+    def __call__(self, student: Student) -> Student:
+        """The student, calibrated."""
+        return replace(student, weights=student.weights / self.temperature, bias=student.bias / self.temperature,
+                       decision=self.decision)
 
 
 def offsets(scores: Array, chosen: Matrix, rule: DecisionRule) -> Array:
@@ -255,6 +264,7 @@ class Trial:
     """Student and teacher on N held-out texts."""
 
     student: Student
+    calibration: StudentCalibration
     teacher: TrainedModel
     texts: Sequence[str]
     confidence: Array  # of the student, (N,)
