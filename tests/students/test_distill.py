@@ -212,7 +212,9 @@ def test_the_commands(model: Path, tmp_path: Path, run: Ran) -> None:
     assert figures["accuracy"] == pytest.approx(right)
     facts = json.loads(run("info", tmp_path / "both", "--json").out)
     assert facts["report"]["cascade"]["agree"] == 0.9 and facts["teacher"]["method"] == "ce"
-    assert run("info", tmp_path / "both").code == 0
+    assert facts["kind"] == "cascade"
+    shown = run("info", tmp_path / "both").out
+    assert "the student answers" in shown and "ce, frozen" in shown
     done = run("distill", model, "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / "small")
     assert done.code == 0 and "held-out texts get the model's labels" in done.out
     assert "answered_by" not in run("predict", tmp_path / "small", tmp_path / "new.csv").out
