@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
@@ -15,20 +15,22 @@ from sklearn.utils.validation import check_is_fitted
 
 from halflabel.class_names import Names, choose_names, classes_with_names
 from halflabel.data.cleaning import clean, drop_labelled
+from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
 from halflabel.data.sequences import concat
 from halflabel.devices import AUTO, choose_compute
 from halflabel.errors import ModelError, SettingError
 from halflabel.events import Report, silent
-from halflabel.fitting import Trained, fit
+from halflabel.fitting import Trained, fit, refitting
 from halflabel.methods.registry import find
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
 from halflabel.persistence.onnx_model import OnnxModel, is_export
 from halflabel.persistence.training_texts import read_text_hashes
 from halflabel.settings import WORDS, Settings, choose_settings
-from halflabel.students.student import Student
+from halflabel.students.cascade import Cascade
+from halflabel.students.student import Student, is_student
 from halflabel.suggestions import Suggestion, suggest
 from halflabel.training.collapse import PoolState
 from halflabel.types import Task
@@ -284,7 +286,16 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Writes the model as a folder of safetensors and JSON."""
         self._model.save(Path(folder))
 
-    def distill(self, pool: Any, *, student: str = "words") -> Student:
+    @overload
+    def distill(self, pool: Any, *, student: str = "words", cascade: Literal[False] = False,
+                labelled: tuple[Any, Any] | None = None) -> Student: ...
+
+    @overload
+    def distill(self, pool: Any, *, student: str = "words", cascade: Literal[True], agree: float | None = None,
+                speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Cascade: ...
+
+    def distill(self, pool: Any, *, student: str = "words", cascade: bool = False, agree: float | None = None,
+                speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Student | Cascade:
         """A small, fast model that imitates this one and needs no torch, fitted to its answers on unlabelled texts.
 
         Parameters
@@ -293,18 +304,36 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             Texts like those that the student is for, better thousands than hundreds.
         student : {"words", "characters"}
             Its features: words and pairs of words, or 3 to 5 characters.
+        cascade : bool
+            Returns student and this model together: the student answers the texts of which it is sure.
+        agree : float, optional
+            With `cascade`, the share of texts that get the labels of this model. By default 0.99.
+        speed_up : float, optional
+            With `cascade` and instead of `agree`, how many times as fast as this model the cascade is.
+        labelled : pair of texts and labels, optional
+            Measures accuracy; by cross-fitting, if this model was trained on the texts and its encoder was not.
         """
-        from halflabel.students.distillation import distill
+        from halflabel.students.distillation import Goal, distill
 
         model = self._model
         if not isinstance(model, TrainedModel):
             raise ModelError("an exported model cannot be distilled; load the model that it was exported from.")
+        if not cascade and (agree is not None or speed_up is not None):
+            raise SettingError("agree and speed_up are for a cascade; give cascade=True as well, or leave them out.")
+        truth = None if labelled is None else as_corpus(*texts_and_labels(labelled, "labelled"), "labelled").labelled()
         texts, _ = clean(as_pool(pool, None), role="unlabelled")
-        return distill(model, texts, student=student, seed=model.facts.get("seed", 0))
+        texts = texts if truth is None else drop_labelled(texts, truth)
+        names = {} if truth is None else choose_names(self.names, truth.labels)[0]
+        fitted = distill(model, texts, student=student, cascade=Goal(agree, speed_up) if cascade else None,
+                         labelled=truth, refit=refitting(model, texts, names), seed=model.facts.get("seed", 0),
+                         trained_on=np.union1d(text_hashes(self._labelled), self._labelled_hashes))
+        return fitted if fitted.threshold is None else Cascade(fitted, fitted.threshold, lambda: model)
 
     @classmethod
     def load(cls, folder: str | Path, *, device: str = AUTO, precision: str = AUTO) -> TextClassifier:
         """Loads a model that `save`, a training run or `halflabel export` wrote; an exported one runs on the CPU."""
+        if is_student(Path(folder)):
+            raise ModelError(f"{folder} is a distilled model; open it with halflabel.students.cascade.open_student.")
         compute = choose_compute(device, precision)
         model = OnnxModel(folder) if is_export(Path(folder)) else load(folder).on(compute)
         plan = model.facts.get("plan", {}).get("name", "laptop")

@@ -136,6 +136,19 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     return Trained(model, outcome, rows)
 
 
+def refitting(model: TrainedModel, pool: Corpus, names: Names) -> Callable[[Corpus], TrainedModel] | None:
+    """Trains the method of a model again on other labelled texts and a pool; None if its encoder was trained as well.
+
+    That would take as long as the model itself did, every time. For several labels labelled texts may lack a label.
+    """
+    if not model.frozen or model.task == "multi-label" or find(model.method).bag_of_words:
+        return None
+    facts = model.facts
+    settings = Settings(model.method, Plan.from_json(facts["plan"]), facts["encoder"], facts["seed"], model.settings,
+                        names)
+    return lambda labelled: fit(labelled, pool, settings).model
+
+
 def all_classes(labelled: Corpus, names: Names) -> Classes:
     """The classes of the labelled texts and of the class names."""
     return classes_with_names(labelled.labels, names)[0] if names else Classes.of(labelled.labels)

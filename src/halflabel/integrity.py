@@ -64,6 +64,13 @@ def verify(folder: Path) -> bool:
     return True
 
 
+def identity(folder: Path) -> str:
+    """A hash of all files of a model, of a cascade's teacher too, that does not depend on where the folder is."""
+    parts = [folder, *sorted(file.parent for file in folder.glob(f"*/{CHECKSUMS}"))]
+    digests = [_recorded(part) or {name: _digest(file) for name, file in _model_files(part).items()} for part in parts]
+    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+
+
 def refuse_code(folder: Path) -> None:
     """Refuses a folder with Python files, with a configuration that names some, or with weights in other folders."""
     for file in sorted(folder.iterdir()):

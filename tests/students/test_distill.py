@@ -18,14 +18,24 @@ from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.errors import DataError, ModelError, SettingError
-from halflabel.integrity import write_checksums
+from halflabel.integrity import identity, write_checksums
 from halflabel.persistence.model import load
-from halflabel.students.cascade import Cascade, open_student, save_cascade
-from halflabel.students.distillation import agreement, best, cascade_threshold, distill
-from halflabel.students.student import Student, load_student
+from halflabel.serve.batching import ServedModel
+from halflabel.students.cascade import Cascade, open_student
+from halflabel.students.distillation import (
+    StudentCalibration,
+    Trial,
+    agreeing_threshold,
+    agreement,
+    distill,
+    folds,
+    intervals,
+)
+from halflabel.students.student import Student, load_student, most_probable
 
 POOL = tiny_texts(60, seed=1)[0]
 NEW, NEW_LABELS = tiny_texts(10, seed=9)
+UNCHANGED = StudentCalibration(np.float32(1.0), None)
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +62,8 @@ def small(model: Path, student: Student) -> Path:
 def both(model: Path, student: Student) -> Path:
     """A cascade in which each of the two answers some of the texts."""
     folder = model.parent / "both"
-    save_cascade(replace(student, threshold=float(np.median(student.probabilities(NEW).max(axis=1)))), model, folder)
+    threshold = float(np.median(student.probabilities(NEW).max(axis=1)))
+    Cascade(replace(student, threshold=threshold), threshold, lambda: load(model)).save(folder)
     return folder
 
 
@@ -90,14 +101,16 @@ def test_predictions_do_not_depend_on_the_number_of_texts_or_labels_at_a_time(
     assert np.allclose([student.scores([text])[0] for text in texts], scores, atol=1e-5)
 
 
-def test_predicting_imports_neither_torch_nor_scipy(small: Path, tmp_path: Path) -> None:
-    write_csv(tmp_path / "new.csv", NEW)
-    code = (f"import sys; sys.argv = ['halflabel', 'predict', {str(small)!r}, {str(tmp_path / 'new.csv')!r}]\n"
-            "from halflabel.cli import main\n"
-            "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code\n"
-            "assert not {'torch', 'transformers', 'sklearn', 'scipy', 'pandas'} & set(sys.modules)\n")
+def test_predicting_imports_neither_torch_nor_scipy_and_evaluating_no_torch(small: Path, tmp_path: Path) -> None:
+    write_csv(tmp_path / "new.csv", NEW, NEW_LABELS)
+    code = ("import sys\nfrom halflabel.cli import main\n"
+            "for command, heavy in (('predict', {'torch', 'transformers', 'sklearn', 'scipy', 'pandas'}),\n"
+            "                       ('evaluate', {'torch', 'transformers'})):\n"
+            f"    sys.argv = ['halflabel', command, {str(small)!r}, {str(tmp_path / 'new.csv')!r}]\n"
+            "    try:\n        main()\n    except SystemExit as end:\n        assert not end.code\n"
+            "    assert not heavy & set(sys.modules), heavy & set(sys.modules)\n")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert len(done.stdout.splitlines()) == 30
+    assert done.stdout.count('"label"') == 30 and "accuracy" in done.stdout
 
 
 def test_several_labels(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
@@ -106,7 +119,7 @@ def test_several_labels(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
     pool = tiny_texts(150, seed=1)[0]
     clf = TextClassifier("bce", tiny_encoder, "frozen", settings={"epochs": 2, "epoch_steps": 8, "warmup": 300})
     fitted = clf.fit(texts, sets, pool).distill(pool)
-    assert fitted.report["micro_f1"] > 0.7 and fitted.rules.chosen == "prior-quantile"
+    assert fitted.report["micro_f1"] > 0.7 and fitted.rules.chosen == clf.decision_.chosen == "fixed"
     given, expected = fitted.rules(fitted.scores(pool)), clf.decision_(clf.model_.scores(pool))
     assert np.abs(given.mean(axis=0) - expected.mean(axis=0)).max() < 0.1
     fitted.save(tmp_path / "small")
@@ -115,19 +128,32 @@ def test_several_labels(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
     write_jsonl(tmp_path / "test.jsonl", rows)
     figures = json.loads(run("evaluate", tmp_path / "small", tmp_path / "test.jsonl", "--json").out)
     right = [set(one) == set(true) for one, true in zip(fitted.predict(texts), sets, strict=True)]
-    assert figures["accuracy"] == pytest.approx(np.mean(right)) and figures["decision"] == "prior-quantile"
+    assert figures["accuracy"] == pytest.approx(np.mean(right)) and figures["decision"] == "fixed"
     assert json.loads(run("info", tmp_path / "small", "--json").out)["decisions"] == list(fitted.rules.rules)
-    with pytest.raises(SettingError, match="one label per text"):
-        distill(clf.model_, corpus(pool), agree=0.99)
+    both = clf.distill(pool, cascade=True, agree=0.8)
+    p, by_student = both.answers(texts)
+    assert 0 < by_student.sum() < len(texts) and both.report["cascade"]["agreement"] >= 0.8
+    own = clf.model_.probabilities(texts)
+    assert np.allclose(p[~by_student], own[~by_student], atol=1e-5)
+    expected = [one if sure else two for one, two, sure in
+                zip(both.student.predict(texts), clf.predict(texts), by_student, strict=True)]
+    assert both.predict(texts) == expected
+    both.save(tmp_path / "both")
+    rows = [json.loads(line) for line in run("predict", tmp_path / "both", tmp_path / "test.jsonl").out.splitlines()]
+    assert [set(row["labels"]) for row in rows] == [set(one) for one in expected]
+    assert [row["answered_by"] == "student" for row in rows] == by_student.tolist()
+    figures = json.loads(run("evaluate", tmp_path / "both", tmp_path / "test.jsonl", "--json").out)
+    right = [set(one) == set(true) for one, true in zip(expected, sets, strict=True)]
+    assert figures["accuracy"] == pytest.approx(np.mean(right))
 
 
 def test_the_threshold_keeps_the_agreement() -> None:
     sure, same = np.array([0.9, 0.8, 0.7, 0.6, 0.6]), np.array([True, True, False, True, False])
-    assert cascade_threshold(sure, same, 0.8) == (0.8, 0.4)
-    assert cascade_threshold(sure, same, 0.6) == (0.7, 0.6)  # the two at 0.6 cannot be separated
-    assert cascade_threshold(sure, same, 0.5) == (0.6, 1.0)
+    assert agreeing_threshold(sure, same, 0.8) == 0.8
+    assert agreeing_threshold(sure, same, 0.6) == 0.7  # the two at 0.6 cannot be separated
+    assert agreeing_threshold(sure, same, 0.5) == 0.6
     with pytest.raises(DataError, match="never sure enough"):
-        cascade_threshold(sure, same, 0.9)
+        agreeing_threshold(sure, same, 0.9)
 
 
 def test_a_cascade_agrees_on_average_as_often_as_it_promises() -> None:
@@ -136,17 +162,28 @@ def test_a_cascade_agrees_on_average_as_often_as_it_promises() -> None:
     for _ in range(300):
         sure = rng.uniform(size=(2, 200))
         same = rng.uniform(size=(2, 200)) < sure
-        threshold, _ = cascade_threshold(sure[0], same[0], 0.9)
+        threshold = agreeing_threshold(sure[0], same[0], 0.9)
         reached.append(1.0 - np.mean((sure[1] >= threshold) & ~same[1]))
     assert 0.9 <= np.mean(reached) < 0.91
 
 
-def test_a_student_no_better_than_the_most_frequent_label_is_refused() -> None:
-    expected = best(np.array([[1.0, 0.0]] * 9 + [[0.0, 1.0]]))
-    assert agreement(expected, expected, "multi-class", "pool") == {"agreement": 1.0}
-    always = best(np.array([[1.0, 0.0]] * 10))
+def test_a_student_no_better_than_the_most_frequent_label_is_refused(model: Path, student: Student) -> None:
+    expected = most_probable(np.array([[1.0, 0.0]] * 9 + [[0.0, 1.0]]))
+    trial = Trial(student, UNCHANGED, load(model), NEW[:10], np.ones(10), expected, expected)
+    assert agreement(trial, "pool") == {"agreement": 1.0}
+    always = most_probable(np.array([[1.0, 0.0]] * 10))
     with pytest.raises(DataError, match="pool: .* only to 90%.* nothing is written"):
-        agreement(always, expected, "multi-class", "pool")
+        agreement(replace(trial, given=always), "pool")
+
+
+def test_the_threshold_reaches_a_speed(model: Path, student: Student) -> None:
+    sure = np.array([0.9, 0.8, 0.7, 0.6])
+    labels = most_probable(np.eye(4))
+    trial = Trial(student, UNCHANGED, load(model), ["a" * 10] * 4, sure, labels, labels)
+    assert [trial.fast_threshold(speed_up, 1000.0) for speed_up in (1.2, 1.9, 3.5, 900.0)] == [0.9, 0.8, 0.7, 0.6]
+    assert replace(trial, texts=["a", "a", "a" * 40, "a"]).fast_threshold(1.9, 1000.0) == 0.7  # length is time
+    with pytest.raises(SettingError, match="the student alone is 5.0 times as fast"):
+        trial.fast_threshold(6.0, 5.0)
 
 
 def test_each_text_of_a_cascade_is_answered_by_the_one_or_the_other(both: Path, model: Path) -> None:
@@ -164,7 +201,8 @@ def test_the_commands(model: Path, tmp_path: Path, run: Ran) -> None:
     done = run("distill", model, "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / "both", "--cascade",
                "--agree", 0.9, "--labelled", tmp_path / "new.csv", "--json")
     report = json.loads(done.out)
-    assert done.code == 0 and report["labelled"] == 30 and report["student_accuracy"] > 0.6 and report["agree"] == 0.9
+    assert done.code == 0 and report["accuracy"]["texts"] == 30 and report["accuracy"]["student"][0] > 0.6
+    assert report["cascade"]["agree"] == 0.9 and report["cascade"]["agreement"] >= 0.9
     predicted = run("predict", tmp_path / "both", tmp_path / "new.csv", "--all").out
     rows = [json.loads(line) for line in predicted.splitlines()]
     assert [row["text"] for row in rows] == NEW and {row["answered_by"] for row in rows} <= {"student", "teacher"}
@@ -173,11 +211,63 @@ def test_the_commands(model: Path, tmp_path: Path, run: Ran) -> None:
     figures = json.loads(run("evaluate", tmp_path / "both", tmp_path / "new.csv", "--json").out)
     assert figures["accuracy"] == pytest.approx(right)
     facts = json.loads(run("info", tmp_path / "both", "--json").out)
-    assert facts["report"]["agree"] == 0.9 and facts["teacher"]["method"] == "ce"
-    assert run("info", tmp_path / "both").code == 0
+    assert facts["report"]["cascade"]["agree"] == 0.9 and facts["teacher"]["method"] == "ce"
+    assert facts["kind"] == "cascade"
+    shown = run("info", tmp_path / "both").out
+    assert "the student answers" in shown and "ce, frozen" in shown
     done = run("distill", model, "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / "small")
     assert done.code == 0 and "held-out texts get the model's labels" in done.out
     assert "answered_by" not in run("predict", tmp_path / "small", tmp_path / "new.csv").out
+
+
+def test_accuracy_is_cross_fitted_if_the_teacher_was_trained_on_the_texts(tiny_encoder: str) -> None:
+    settings = {"epochs": 1, "epoch_steps": 4, "warmup": 100}
+    clf = TextClassifier("ce", tiny_encoder, "frozen", settings=settings).fit(*tiny_texts(5), POOL)
+    report = clf.distill(POOL, cascade=True, agree=0.5, labelled=tiny_texts(5)).report["accuracy"]
+    assert report["measured_by"] == "cross-fitting" and report["texts"] == 15
+    for name in ("student", "teacher", "cascade"):
+        share, low, high = report[name]
+        assert 0.4 < share <= 1.0 and 0.0 <= low < share <= high + 1e-9
+    report = clf.distill(POOL, labelled=(NEW, NEW_LABELS)).report["accuracy"]
+    assert report["measured_by"] == "new texts" and report["texts"] == 30 and "cascade" not in report
+
+
+def test_folds_have_equally_many_of_each_label() -> None:
+    labels = ["a"] * 10 + ["b"] * 3 + ["c"]
+    parts = folds(labels, seed=0)
+    assert sorted(row for part in parts for row in part) == list(range(13))  # the only text of c is always trained on
+    assert [sum(row < 10 for row in part) for part in parts] == [2] * 5
+    assert sorted(sum(row >= 10 for row in part) for part in parts) == [0, 0, 1, 1, 1]
+
+
+def test_the_interval_is_wilsons() -> None:
+    share, low, high = intervals({"teacher": np.array([True] * 8 + [False] * 2)})["teacher"]
+    assert (share, round(low, 4), round(high, 4)) == (0.8, 0.4902, 0.9433)
+
+
+def test_the_identity_of_a_cascade_includes_its_teacher(both: Path, tmp_path: Path) -> None:
+    shutil.copytree(both, tmp_path / "copy")
+    assert identity(tmp_path / "copy") == identity(both)
+    config = tmp_path / "copy" / "teacher" / "config.json"
+    config.write_text(config.read_text() + " ")
+    write_checksums(tmp_path / "copy" / "teacher")
+    assert identity(tmp_path / "copy") != identity(both)
+    (tmp_path / "copy" / "teacher" / "checksums.json").unlink()
+    (tmp_path / "copy" / "checksums.json").unlink()
+    assert identity(tmp_path / "copy") != identity(both)
+
+
+def test_cascades_are_served(both: Path) -> None:
+    cascade = open_student(both)
+    served = ServedModel("both", cascade).predict(NEW, raw=False)
+    assert served.chosen.argmax(axis=1).tolist() == cascade.probabilities(NEW).argmax(axis=1).tolist()
+
+
+def test_a_student_cannot_be_exported_or_be_a_classifier(small: Path, tmp_path: Path, run: Ran) -> None:
+    with pytest.raises(ModelError, match="open it with halflabel.students.cascade.open_student"):
+        TextClassifier.load(small)
+    done = run("export", small, "--onnx", tmp_path / "out")
+    assert done.code == 2 and "is a distilled model, and only a trained one can be exported" in done.err
 
 
 def test_shards_of_a_student(small: Path, tmp_path: Path, run: Ran) -> None:
@@ -198,7 +288,11 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(model: Path, small: Pa
         (model, "--unlabelled", tmp_path / "missing.csv", *to): "missing.csv",
         (model, "--unlabelled", tmp_path / "other.csv", *to): "nothing is written",
         (model, *pool, *to, "--student", "static"): "choose one of words, characters",
-        (model, *pool, *to, "--agree", "0.9"): "give --cascade",
+        (model, *pool, *to, "--agree", "0.9"): "--agree is for a cascade; give --cascade",
+        (model, *pool, *to, "--speed-up", "3"): "--speed-up is for a cascade; give --cascade",
+        (model, *pool, *to, "--cascade", "--speed-up", "3", "--agree", "0.9"): "give one of them",
+        (model, *pool, *to, "--cascade", "--speed-up", "1"): "not faster",
+        (model, *pool, *to, "--cascade", "--speed-up", "1e9"): "lower --speed-up",
         (model, *pool, *to, "--cascade", "--agree", "99"): "not a share",
         (model, *pool, *to, "--cascade"): "never sure enough",
         (model, *pool, "--out", small): "exists already",

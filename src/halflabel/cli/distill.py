@@ -7,15 +7,20 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel.atomic import real
 from halflabel.cli import console, options
-from halflabel.errors import DataError, ModelError, OutputError, SettingError
+from halflabel.cli.models import refuse_untrained
+from halflabel.errors import DataError, OutputError, SettingError
+from halflabel.notices import Dropped, dropped
 from halflabel.output_folders import LOCK, lock
+
+WHO = {"student": "student", "teacher": "model", "cascade": "cascade"}
+MEASURED = {"labelled texts": "on {:,} labelled texts, too high if the model was trained on them",
+            "new texts": "on {:,} labelled texts that the model was not trained on",
+            "training texts": "on {:,} texts that the model was trained on, so too high; give others with --labelled",
+            "cross-fitting": "on {:,} labelled texts, each by models that were trained without it"}
 
 if TYPE_CHECKING:
     from halflabel.data.corpus import Corpus
     from halflabel.data.labels import Classes
-
-AGREE = 0.99
-
 
 def distill(
     model: options.TrainedModel,
@@ -28,10 +33,14 @@ def distill(
     cascade: Annotated[bool, options.option(
         "--cascade", help="Copy the model into SMALL, to answer the texts of which the student is not sure.")] = False,
     agree: Annotated[float | None, options.option(
-        metavar="SHARE", show_default=str(AGREE),
-        help="With --cascade: the share of texts that get the model's label, estimated on held-out texts.")] = None,
+        metavar="SHARE", show_default="0.99",
+        help="With --cascade: the share of texts that get the model's labels, estimated on held-out texts.")] = None,
+    speed_up: Annotated[float | None, options.option(
+        metavar="TIMES", help="With --cascade, instead of --agree: how many times as fast as the model it is to be.")
+        ] = None,
     labelled: Annotated[Path | None, options.plain(
-        metavar="FILE", help="Labelled texts on which the accuracy of both is measured.")] = None,
+        metavar="FILE", help="Labelled texts on which accuracy is measured: by cross-fitting, if the model was trained "
+                             "on them and its encoder was not.")] = None,
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     seed: options.Seed = None,
@@ -46,51 +55,50 @@ def distill(
     \b
     halflabel distill model --unlabelled pool.jsonl --out small
     halflabel distill model --unlabelled pool.jsonl --out both --cascade
+    halflabel distill model --unlabelled pool.jsonl --out fast --cascade --speed-up 10
     halflabel predict small new.csv
     """
     if not unlabelled:
         raise DataError("distillation needs unlabelled texts; name them with --unlabelled")
-    if agree is not None and not cascade:
-        raise SettingError("--agree is for a cascade; give --cascade as well, or leave it out")
+    if not cascade and (agree is not None or speed_up is not None):
+        raise SettingError(f"{'--speed-up' if agree is None else '--agree'} is for a cascade; give --cascade as well, "
+                           "or leave it out")
     if out.exists():
         raise OutputError(f"{out} exists already; choose another --out, or remove it first")
-    refuse_untrained(model)
+    refuse_untrained(model, "distilled")
     target = real(out)
     with lock(target.with_name(f".{target.name}{LOCK}"), out):  # the folder itself appears only when it is complete
         from halflabel.data.cleaning import drop_labelled
         from halflabel.data.pool import open_pool
+        from halflabel.fitting import refitting
         from halflabel.persistence.model import load
-        from halflabel.students.cascade import save_cascade
+        from halflabel.persistence.run_folder import names_of_run
+        from halflabel.persistence.training_texts import FILE, read_text_hashes
+        from halflabel.students.cascade import Cascade
+        from halflabel.students.distillation import Goal
         from halflabel.students.distillation import distill as fit
 
-        pool, _ = open_pool(unlabelled, text=text_column)
+        goal = Goal(agree, speed_up) if cascade else None
+        pool, notices = open_pool(unlabelled, text=text_column)
+        notices = [notice for notice in notices if isinstance(notice, Dropped)]
         teacher = load(model)
         truth = None if labelled is None else read_labelled(labelled, text_column, label_column, teacher.classes)
+        if truth is not None:
+            given, pool = len(pool), drop_labelled(pool, truth)
+            notices += dropped(given - len(pool), "unlabelled text", pool.source, "the same text is labelled")
         with console.meter() as meter:
-            fitted = fit(teacher, pool if truth is None else drop_labelled(pool, truth), student=student,
-                         labelled=truth, agree=(AGREE if agree is None else agree) if cascade else None, seed=seed or 0,
+            fitted = fit(teacher, pool, student=student, cascade=goal, labelled=truth, seed=seed or 0,
+                         refit=refitting(teacher, pool, names_of_run(model)),
+                         trained_on=read_text_hashes(model)["labelled"] if (model / FILE).is_file() else None,
                          progress=lambda done, total: meter.show("labelling texts", done, total))
-        if cascade:
-            save_cascade(fitted, model, out)
-        else:
-            fitted.save(out)
+        (fitted if fitted.threshold is None else Cascade(fitted, fitted.threshold, lambda: teacher)).save(out)
+    console.note(*notices)
     megabytes = sum(file.stat().st_size for file in out.iterdir() if file.is_file()) / 1e6
     if json:
         console.say_json({"out": str(out), "student": student, "megabytes": round(megabytes, 1), **fitted.report})
     else:
         console.facts({"distilled": f"{out} ({student}, {megabytes:.1f} MB)", **readable(fitted.report),
                        "next": f"halflabel predict {out} FILE"})
-
-
-def refuse_untrained(model: Path) -> None:
-    """Refuses a model that was made of another one."""
-    from halflabel.persistence.onnx_model import is_export
-    from halflabel.students.student import is_student
-
-    if is_student(model) or is_export(model):
-        kind = "a distilled" if is_student(model) else "an exported"
-        raise ModelError(f"{model} is {kind} model, and only a trained one can be distilled; name the folder that "
-                         "`halflabel train --out` wrote")
 
 
 def read_labelled(file: Path, text_column: str | None, label_column: str | None, classes: Classes) -> Corpus:
@@ -109,12 +117,14 @@ def readable(report: dict[str, Any]) -> dict[str, object]:
         "agreement": f"{report['agreement']:.1%} of {report['held_out']:,} held-out texts get the model's labels"}
     if "micro_f1" in report:
         lines["micro F1"] = f"{report['micro_f1']:.3f} against the model's labels"
-    if "agree" in report:
-        lines["cascade"] = (f"the student answers {report['answered_by_student']:.1%} of the texts, so that at least "
-                            f"{report['agree']:.1%} get the model's label")
     lines["speed"] = (f"{report['student_texts_per_second']:,.0f} texts per second, {report['speed_up']:,.0f} times "
                       f"the model's {report['teacher_texts_per_second']:,.0f}")
-    if "labelled" in report:
-        lines["accuracy"] = (f"{report['student_accuracy']:.3f} on {report['labelled']:,} labelled texts (the model: "
-                             f"{report['teacher_accuracy']:.3f}, too high if it was trained on them)")
+    if cascade := report.get("cascade"):
+        lines["cascade"] = (f"the student answers {cascade['answered_by_student']:.1%} of the texts; at least "
+                            f"{cascade['agreement']:.1%} are expected to get the model's labels, "
+                            f"{cascade['speed_up']:.1f} times as fast as by the model")
+    if accuracy := report.get("accuracy"):
+        shares = ", ".join(f"{who} {accuracy[key][0]:.3f} ({accuracy[key][1]:.3f} to {accuracy[key][2]:.3f})"
+                           for key, who in WHO.items() if key in accuracy)
+        lines["accuracy"] = f"{shares}; {MEASURED[accuracy['measured_by']].format(accuracy['texts'])}"
     return lines

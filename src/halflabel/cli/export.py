@@ -7,6 +7,7 @@ from typing import Annotated
 
 from halflabel.atomic import real
 from halflabel.cli import console, options
+from halflabel.cli.models import refuse_untrained
 from halflabel.errors import DataError, OutputError
 from halflabel.output_folders import LOCK, lock
 
@@ -34,6 +35,7 @@ def export(
     """
     if onnx.exists():
         raise OutputError(f"{onnx} exists already; choose another --onnx, or remove it first")
+    refuse_untrained(model, "exported")
     target = real(onnx)
     with lock(target.with_name(f".{target.name}{LOCK}"), onnx):  # the folder itself appears only when it is complete
         sample = comparison_texts(texts, text_column)

@@ -35,6 +35,7 @@ def info(
     if json:
         console.say_json(facts)
     else:
+        facts = summary(facts) if facts.get("report") else facts
         console.facts({name.replace("_", " "): readable(value) for name, value in facts.items() if value is not None})
 
 
@@ -106,8 +107,17 @@ def about_student(folder: Path) -> dict[str, Any]:
 
     facts = description(folder)
     teacher = {} if facts["threshold"] is None else {"teacher": about_model(folder / TEACHER)}
-    return {"model": str(folder), "checksums": checksums(folder), **facts, **teacher,
-            **about_decision(decision_of(facts, folder))}
+    return {"model": str(folder), "kind": "cascade" if teacher else "student", "checksums": checksums(folder), **facts,
+            **teacher, **about_decision(decision_of(facts, folder))}
+
+
+def summary(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a distilled model, with sentences in place of its report and few words about its teacher."""
+    from halflabel.cli.distill import readable as sentences
+
+    teacher = facts.get("teacher", {})
+    short = {"teacher": ", ".join(str(teacher[key]) for key in ("method", "plan", "encoder"))} if teacher else {}
+    return {name: value for name, value in facts.items() if name != "report"} | short | sentences(facts["report"])
 
 
 def about_decision(decision: Decision | None) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from halflabel.errors import ModelError, SettingError
-from halflabel.persistence.interface import Model
 
 if TYPE_CHECKING:
+    from halflabel.persistence.interface import Model
     from halflabel.suggestions import Predictor
 
 BACKENDS = ("torch", "compile", "onnx", "onnx-int8")
@@ -69,6 +69,17 @@ def with_vectors(model: Model, folder: Path) -> Predictor:
     if not hasattr(model, "vectors"):
         raise ModelError(f"{folder} is a distilled model, which has no vectors of texts; give its teacher")
     return cast("Predictor", model)
+
+
+def refuse_untrained(folder: Path, done: str) -> None:
+    """Refuses a model that was made of a trained one, where only a trained one can be `done`."""
+    from halflabel.persistence.onnx_model import is_export
+    from halflabel.students.student import is_student
+
+    if is_student(folder) or is_export(folder):
+        kind = "a distilled" if is_student(folder) else "an exported"
+        raise ModelError(f"{folder} is {kind} model, and only a trained one can be {done}; name the folder that "
+                         "`halflabel train --out` wrote")
 
 
 def sample_texts() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from halflabel.cli import console, options
 from halflabel.cli.outputs import FORMATS, SAME, Shards, check_apart, check_output, model_files, output
 from halflabel.errors import ModelError, SettingError
+from halflabel.integrity import identity
 from halflabel.output_folders import SHARDS, locked
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def predict(
         farthest = farthest_known(opened, coverage) if unknown or coverage is not None else None
         target = output(out, kind)
         if out is not None and shard is not None:
-            description = {"model": weights_of(model), "backend": backend, "files": [file.path for file in sources],
+            description = {"model": identity(model), "backend": backend, "files": [file.path for file in sources],
                            "all": all, "text": text_column, "decision": decision,
                            **({"encoding": encoding} if encoding else {}),
                            **({} if farthest is None else {"farthest": farthest})}
@@ -152,16 +152,6 @@ def same_format(files: Sequence[File]) -> str:
     if Path(file.path).is_dir() or (file.is_stream and is_plain_text(file, read_options())):
         return "jsonl"
     return output_format(file, read_options())
-
-
-def weights_of(model: Path) -> str:
-    """A hash of the model's weights."""
-    from halflabel.persistence.onnx_model import GRAPH, is_export
-    from halflabel.students.student import WEIGHTS, is_student
-
-    name = WEIGHTS if is_student(model) else GRAPH if is_export(model) else "model.safetensors"
-    with open(model / name, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
 def rows_in(files: Sequence[File], text_column: str | None) -> Iterator[Row | None]:

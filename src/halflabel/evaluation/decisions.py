@@ -23,6 +23,7 @@ Array = NDArray[np.floating]
 Matrix = NDArray[np.bool_]
 
 CALIBRATION_TEXTS = 4096  # whose scores an offset is fitted to, at most
+TINY = 1e-12  # the least probability that has log-odds
 BISECTIONS = 60  # of the interval in which an offset is searched
 
 
@@ -74,6 +75,12 @@ def sigmoid(x: Array) -> Array:
     """1 / (1 + exp(-x)), without overflow."""
     e = np.exp(-np.abs(x))
     return np.asarray(np.where(x >= 0, 1.0, e) / (1.0 + e))
+
+
+def log_odds(p: Array) -> Array:
+    """log(p / (1 - p)) of probabilities, which are kept from 0 and 1 so that it is finite."""
+    p = np.clip(p, TINY, 1.0 - TINY)
+    return np.asarray(np.log(p) - np.log1p(-p))
 
 
 @dataclass(frozen=True, eq=False)

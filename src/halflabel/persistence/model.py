@@ -93,9 +93,13 @@ class TrainedModel:
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
+        return self.probabilities_of(self.scores(texts, progress))
+
+    def probabilities_of(self, scores: np.ndarray) -> np.ndarray:
+        """p(k | x), (N, K), from scores (N, K)."""
         if self.task == "multi-label":
-            return self.rules.probabilities(self.scores(texts, progress))
-        return self._calibrated(self.scores(texts, progress))
+            return self.rules.probabilities(scores)
+        return self._calibrated(scores)
 
     def with_distances(self, texts: Sequence[str], progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities (N, K), and how far each text is from the nearest class, (N,)."""

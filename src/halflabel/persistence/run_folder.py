@@ -81,6 +81,13 @@ def close_folder(folder: Path, model: TrainedModel) -> None:
     write_checksums(folder)
 
 
+def names_of_run(folder: Path) -> dict[str, list[str]]:
+    """The class names that a run was given; none if the folder has no run.json."""
+    file = folder / "run.json"
+    names: dict[str, list[str]] = read_json(file)["settings"].get("names", {}) if file.is_file() else {}
+    return names
+
+
 def fingerprint(labelled: Corpus, pool: Corpus, classes: Classes | None = None) -> str:
     """A hash of all texts, labels and views in order, and of the label names if they were fixed beforehand."""
     digest = hashlib.blake2b(repr(classes.names).encode() if classes else b"", digest_size=16)

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from halflabel.data.corpus import Corpus
+from halflabel.data.columns import text_hashes
+from halflabel.data.corpus import Corpus, TextLabel
 from halflabel.errors import DataError, SettingError
-from halflabel.evaluation.decisions import Decision, evidence, sigmoid
+from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, cut, evidence, log_odds, sigmoid
 from halflabel.persistence.model import TrainedModel
 from halflabel.randomness import Stream, generator, shuffled
-from halflabel.students.cascade import confidence
+from halflabel.students.cascade import Cascade, confidence
 from halflabel.students.ngrams import BUCKETS, KINDS, Kind, occurrences
-from halflabel.students.student import Student, TfIdf
+from halflabel.students.student import Student, TfIdf, most_probable
 from halflabel.types import Progress, Task
 
 POOL_LIMIT = 50_000  # pool texts that a student is fitted to, at most
@@ -28,6 +30,10 @@ MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a student: 4 MB in float16
 STRENGTH = 0.1  # of the penalty on weights; scikit-learn's C is its inverse
 ITERATIONS = 60
 LOG_TEMPERATURES = (-3.0, 3.0)
+AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
+SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
+FOLDS = 5  # of cross-fitting
+Z = 1.96  # of an interval of 95 %
 MIN_AGREEMENT = 0.5  # below which a student is of no use
 CHUNK = 4096  # texts whose n-grams are found at a time
 
@@ -44,54 +50,88 @@ class Answers:
     chosen: Matrix
 
     @classmethod
-    def of(cls, teacher: TrainedModel, texts: Sequence[str], progress: Progress | None = None) -> Answers:
-        """The answers to texts."""
-        p = teacher.probabilities(texts, progress)
-        return cls(p, teacher.rules.rule()(p) if teacher.task == "multi-label" else best(p))
-
-    def __getitem__(self, rows: slice) -> Answers:
-        return Answers(self.p[rows], self.chosen[rows])
+    def of(cls, teacher: TrainedModel, p: Array) -> Answers:
+        """The answers that follow from the teacher's probabilities, (N, K)."""
+        return cls(p, teacher.rules.rule()(p) if teacher.task == "multi-label" else most_probable(p))
 
 
-def best(scores: Array) -> Matrix:
-    """1 for the highest score of each text and 0 for the others, (N, K)."""
-    return np.asarray(np.arange(scores.shape[1]) == scores.argmax(axis=1)[:, None])
+@dataclass(frozen=True)
+class Goal:
+    """What the threshold of a cascade is chosen for: agreement with the teacher, or speed."""
+
+    agree: float | None = None
+    speed_up: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.agree is not None and self.speed_up is not None:
+            raise SettingError("--agree and --speed-up both choose the threshold of a cascade; give one of them.")
+        if self.agree is not None and not 0.0 < self.agree < 1.0:
+            raise SettingError(f"--agree {self.agree:g} is not a share of texts; give a number between 0 and 1, such "
+                               f"as {AGREE}.")
+        if self.speed_up is not None and not 1.0 < self.speed_up < np.inf:
+            raise SettingError(f"--speed-up {self.speed_up:g} is not faster than the model; give a number above 1, "
+                               "such as 5.")
 
 
-def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", labelled: Corpus | None = None,
-            agree: float | None = None, seed: int = 0, progress: Progress | None = None) -> Student:
+Refit = Callable[[Corpus], TrainedModel]  # the teacher's method, trained again on some of its labelled texts
+
+
+def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", cascade: Goal | None = None,
+            labelled: Corpus | None = None, trained_on: NDArray[np.uint64] | None = None, refit: Refit | None = None,
+            seed: int = 0, progress: Progress | None = None) -> Student:
     """A student of the teacher, and in its report how it compares on held-out texts of the pool.
 
-    With `agree` the student gets a threshold for a cascade, in which that share of texts gets the teacher's label. On
-    `labelled` texts, which must not be in the pool, the accuracy of both is measured.
+    With a goal for a cascade the student gets a threshold. On `labelled` texts, which must not be in the pool, accuracy
+    is measured: by cross-fitting with `refit` if the teacher was trained on most of them, as hashes of the texts that
+    it was `trained_on` tell, else on the others.
     """
     kind = check_kind(student)
-    if agree is not None:
-        check_agree(agree, teacher.task)
     if len(pool) < MIN_TEXTS:
         raise DataError(f"{pool.source} has {len(pool)} texts to learn from, which is too few; give at least "
                         f"{MIN_TEXTS}, better thousands.")
     rows = shuffled(generator(seed, Stream.DISTILLATION), len(pool))[:POOL_LIMIT]
     texts = [pool.texts[int(i)] for i in rows]
-    began = time.perf_counter()
-    answers = Answers.of(teacher, texts, progress)
-    teacher_seconds = time.perf_counter() - began
+    p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
+    trial = fit_and_try(kind, teacher, texts, p)
+    # a threshold holds for the student that it was chosen for, with more texts it would be sure of more
+    fitted = trial.student if cascade is not None else trial.calibration(fit_student(kind, teacher, texts, p))
+    _, student_seconds = timed(lambda: fitted.probabilities(texts))
+    report: dict[str, Any] = {
+        "texts": len(texts), "held_out": len(trial.texts), **agreement(trial, pool.source),
+        "teacher_texts_per_second": len(texts) / teacher_seconds,
+        "student_texts_per_second": len(texts) / student_seconds, "speed_up": teacher_seconds / student_seconds}
+    if cascade is not None:
+        threshold, figures = trial.threshold(cascade, teacher_seconds / len(texts), student_seconds / len(texts))
+        fitted, report = replace(fitted, threshold=threshold), report | {"cascade": figures}
+    if labelled is not None:
+        seen = np.isin(text_hashes(labelled.texts), [] if trained_on is None else trained_on)
+        known, new = (labelled.take(np.flatnonzero(rows).tolist()) for rows in (seen, ~seen))
+        if refit is not None and len(known) > len(new):
+            right = cross_fitted(kind, teacher, texts, known, refit, report.get("cascade"), seed)
+            report["accuracy"] = intervals(right) | {"measured_by": "cross-fitting"}
+        else:
+            right = correct(fitted, teacher, new if len(new) else known)
+            by = "labelled texts" if trained_on is None else "new texts" if len(new) else "training texts"
+            report["accuracy"] = intervals(right) | {"measured_by": by}
+    return replace(fitted, report=report)
+
+
+def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, strength: float = STRENGTH) -> Trial:
+    """A student that learned the teacher's probabilities of most texts, (N, K), and was tried on the first ones."""
     held_out = min(MAX_HELD_OUT, int(HELD_OUT * len(texts)))
-    hidden, seen = slice(held_out), slice(held_out, None)
-    fitted = calibrated(fit_student(kind, teacher, texts[seen], answers[seen]), texts[hidden], answers[hidden])
-    scores = fitted.scores(texts[hidden])
-    given, expected = labels_by(fitted, scores), answers[hidden].chosen
-    report = {"texts": len(texts), "held_out": held_out} | agreement(given, expected, fitted.task, pool.source)
-    if agree is not None:
-        threshold, share = cascade_threshold(confidence(scores), (given == expected).all(axis=1), agree)
-        fitted = replace(fitted, threshold=threshold)
-        report |= {"agree": agree, "answered_by_student": share}
+    hidden, answers = texts[:held_out], Answers.of(teacher, p[:held_out])
+    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], strength)
+    calibration = StudentCalibration.fit(fitted.scores(hidden), answers, teacher)
+    fitted = calibration(fitted)
+    scores = fitted.scores(hidden)
+    return Trial(fitted, calibration, teacher, hidden, confidence(fitted, scores), fitted.labels_of(scores),
+                 answers.chosen)
+
+
+def timed(work: Callable[[], Any]) -> tuple[Any, float]:
+    """What a function returns, and the seconds that it took."""
     began = time.perf_counter()
-    fitted.probabilities(texts)
-    student_seconds = time.perf_counter() - began
-    report |= {"teacher_texts_per_second": len(texts) / teacher_seconds, "speed_up": teacher_seconds / student_seconds,
-               "student_texts_per_second": len(texts) / student_seconds}
-    return replace(fitted, report=report if labelled is None else report | accuracies(fitted, teacher, labelled))
+    return work(), time.perf_counter() - began
 
 
 def check_kind(student: str) -> Kind:
@@ -102,19 +142,11 @@ def check_kind(student: str) -> Kind:
     raise SettingError(f"there is no student '{student}'; choose one of {', '.join(KINDS)}.")
 
 
-def check_agree(agree: float, task: Task) -> None:
-    """Refuses a cascade that cannot be made."""
-    if not 0.0 < agree < 1.0:
-        raise SettingError(f"--agree {agree:g} is not a share of texts; give a number between 0 and 1, such as 0.99.")
-    if task == "multi-label":
-        raise SettingError("a cascade is for models with one label per text, and this one gives several; leave out "
-                           "--cascade to distill a student alone.")
-
-
-def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], answers: Answers) -> Student:
+def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array,
+                strength: float = STRENGTH) -> Student:
     """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it."""
     features = fit_features(kind, texts, len(teacher.classes))
-    weights, bias = fit_linear(tf_idf_matrix(features, texts), answers.p.astype(np.float32), teacher.task)
+    weights, bias = fit_linear(tf_idf_matrix(features, texts), p.astype(np.float32), teacher.task, strength)
     return Student(teacher.classes, teacher.task, features, weights, bias)
 
 
@@ -142,7 +174,7 @@ def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
                    for x in parts], format="csr")
 
 
-def fit_linear(x: Any, y: Array, task: Task, strength: float = STRENGTH) -> tuple[Floats, Floats]:
+def fit_linear(x: Any, y: Array, task: Task, strength: float) -> tuple[Floats, Floats]:
     """Logistic regression on soft labels y (N, K): weights (F, K) and bias (K,); a softmax, or a sigmoid per label."""
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -169,39 +201,53 @@ def fit_linear(x: Any, y: Array, task: Task, strength: float = STRENGTH) -> tupl
     return found[:-1], found[-1]
 
 
-def calibrated(student: Student, texts: Sequence[str], answers: Answers) -> Student:
-    """The student with its logits divided by the temperature at which the answers to held-out texts are most likely.
+@dataclass(frozen=True, eq=False)
+class StudentCalibration:
+    """What a student's logits are divided by, and the decision for several labels per text."""
 
-    For several labels per text, decision rules are fitted to the same texts: they give each label as often as the
-    teacher does.
-    """
-    from scipy.optimize import minimize_scalar
+    temperature: np.float32
+    decision: Decision | None
 
-    scores = student.scores(texts)
+    @classmethod
+    def fit(cls, scores: Array, answers: Answers, teacher: TrainedModel) -> StudentCalibration:
+        """The temperature at which the answers to held-out texts with these logits (N, K) are most likely.
 
-    def loss(log_temperature: float) -> float:
-        cooled = scores / np.exp(log_temperature)
-        if student.task == "multi-class":
-            return -float(evidence(cooled, logits=False)[answers.chosen].mean())
-        return float((np.logaddexp(0.0, cooled) - answers.p * cooled).mean())
+        The decision has the teacher's rules, and offsets of the logits at which the rule in use gives each label as
+        often as the teacher does.
+        """
+        from scipy.optimize import minimize_scalar
 
-    temperature = np.float32(np.exp(minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded").x))
-    decision = None
-    if student.task == "multi-label":
-        decision = Decision.fit(scores / temperature, answers.chosen.mean(axis=0), logits=True, slope=1.0,
-                                source=f"{len(texts)} held-out texts", chosen="prior-quantile")
-    return replace(student, weights=student.weights / temperature, bias=student.bias / temperature, decision=decision)
+        def loss(log_temperature: float) -> float:
+            cooled = scores / np.exp(log_temperature)
+            if teacher.task == "multi-class":
+                return -float(evidence(cooled, logits=False)[answers.chosen].mean())
+            return float((np.logaddexp(0.0, cooled) - answers.p * cooled).mean())
+
+        temperature = np.float32(np.exp(minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded").x))
+        if teacher.task == "multi-class":
+            return cls(temperature, None)
+        offset = offsets(scores / temperature, answers.chosen, teacher.rules.rule())
+        return cls(temperature, replace(teacher.rules, calibration=Calibration(True, 1.0, offset)))
+
+    def __call__(self, student: Student) -> Student:
+        """The student, calibrated."""
+        return replace(student, weights=student.weights / self.temperature, bias=student.bias / self.temperature,
+                       decision=self.decision)
 
 
-def labels_by(student: Student, scores: Array) -> Matrix:
-    """The labels that the student gives by its scores, as 0 and 1, (N, K)."""
-    return best(scores) if student.decision is None else student.decision(scores)
+def offsets(scores: Array, chosen: Matrix, rule: DecisionRule) -> Array:
+    """What to subtract from logits (N, K), (K,), so that a rule with thresholds gives labels as often as `chosen`."""
+    if rule.thresholds is None:
+        return np.zeros(scores.shape[1])
+    cuts = np.array([cut(p, count) for p, count in zip(sigmoid(scores).T, chosen.sum(axis=0), strict=True)])
+    shift = log_odds(cuts) - log_odds(rule.thresholds)
+    return np.where(np.isfinite(rule.thresholds), shift, 0.0)
 
 
-def agreement(given: Matrix, expected: Matrix, task: Task, source: str) -> dict[str, float]:
+def agreement(trial: Trial, source: str) -> dict[str, float]:
     """How far the labels of student and teacher agree; a student that is of no use is refused."""
-    same = float((given == expected).all(axis=1).mean())
-    if task == "multi-label":
+    given, expected, same = trial.given, trial.expected, float(trial.same.mean())
+    if trial.student.task == "multi-label":
         micro_f1 = float(2 * (given & expected).sum() / max(1, given.sum() + expected.sum()))
         figures, value, floor = {"agreement": same, "micro_f1": micro_f1}, micro_f1, MIN_AGREEMENT
     else:  # a student that always gave the most frequent label would agree as often as it occurs
@@ -213,26 +259,122 @@ def agreement(given: Matrix, expected: Matrix, task: Task, source: str) -> dict[
     return figures
 
 
-def cascade_threshold(sure: Array, same: Matrix, agree: float) -> tuple[float, float]:
-    """The lowest confidence from which a student may answer so that the cascade agrees, and its share of the texts.
+@dataclass(frozen=True, eq=False)
+class Trial:
+    """Student and teacher on N held-out texts."""
+
+    student: Student
+    calibration: StudentCalibration
+    teacher: TrainedModel
+    texts: Sequence[str]
+    confidence: Array  # of the student, (N,)
+    given: Matrix  # the student's labels, (N, K)
+    expected: Matrix  # the teacher's, (N, K)
+
+    def threshold(self, goal: Goal, teacher_seconds: float, student_seconds: float) -> tuple[float, dict[str, float]]:
+        """The confidence from which the student answers in a cascade, and how that does; seconds are per text."""
+        if goal.speed_up is None:
+            agree = AGREE if goal.agree is None else goal.agree
+            threshold = agreeing_threshold(self.confidence, self.same, agree)
+            return threshold, self.figures(threshold, teacher_seconds) | {"agree": agree}
+        aim = goal.speed_up
+        for _ in range(SPEED_TRIALS):
+            threshold = self.fast_threshold(aim, teacher_seconds / student_seconds)
+            figures = self.figures(threshold, teacher_seconds)
+            if figures["speed_up"] >= goal.speed_up:
+                break
+            aim *= goal.speed_up / figures["speed_up"]
+        return threshold, figures
+
+    @property
+    def same(self) -> Matrix:
+        """Whether both give the same labels, (N,)."""
+        return np.asarray((self.given == self.expected).all(axis=1))
+
+    def fast_threshold(self, speed_up: float, student_speed_up: float) -> float:
+        """The highest threshold with that speed-up, if the teacher's time is proportional to the length of texts."""
+        order, last = thresholds(self.confidence)
+        lengths = np.array([len(self.texts[i]) for i in order], dtype=np.float64)
+        left = 1.0 - np.cumsum(lengths) / max(1.0, lengths.sum())
+        reached = last & (speed_up * (1.0 / student_speed_up + left) <= 1.0)
+        if not reached.any():
+            raise SettingError(f"the student alone is {student_speed_up:.1f} times as fast as the model, so a cascade "
+                               f"cannot be {speed_up:.3g} times as fast; lower --speed-up.")
+        return float(self.confidence[order[np.argmax(reached)]])
+
+    def figures(self, threshold: float, teacher_seconds: float) -> dict[str, float]:
+        """Share of the texts that the student answers, expected agreement, and measured speed-up over the teacher."""
+        answered = self.confidence >= threshold
+        _, seconds = timed(lambda: Cascade(self.student, threshold, lambda: self.teacher).answers(self.texts))
+        return {"answered_by_student": float(answered.mean()), "speed_up": teacher_seconds * len(self.texts) / seconds,
+                "agreement": 1.0 - float((answered & ~self.same).sum() + 1) / (len(answered) + 1)}
+
+
+def thresholds(confidence: Array) -> tuple[NDArray[np.int64], Matrix]:
+    """Rows by falling confidence, and after which of them a threshold can lie: it cannot separate equal values."""
+    order = np.argsort(-confidence, kind="stable")
+    falling = confidence[order]
+    return order, np.append(falling[1:] < falling[:-1], True)
+
+
+def agreeing_threshold(confidence: Array, same: Matrix, agree: float) -> float:
+    """The lowest confidence from which a student may answer so that the cascade agrees with the teacher.
 
     One disagreement more than was seen is allowed for, as in conformal risk control: then the expected agreement on
     texts of the same kind is at least `agree`, although the threshold is chosen on the texts that it is measured on.
     """
-    order = np.argsort(-sure, kind="stable")
-    falling, wrong = sure[order], np.cumsum(~same[order])
-    last = np.append(falling[1:] < falling[:-1], True)  # a threshold cannot separate equal values
-    allowed = np.flatnonzero(last & (wrong + 1 <= (1.0 - agree) * (len(same) + 1) + 1e-9))
+    order, last = thresholds(confidence)
+    allowed = np.flatnonzero(last & (np.cumsum(~same[order]) + 1 <= (1.0 - agree) * (len(same) + 1) + 1e-9))
     if not len(allowed):
         raise DataError(f"the student is never sure enough for an agreement of {agree:.1%} on {len(same)} held-out "
                         "texts, so nothing is written; lower --agree, or give a larger pool.")
-    return float(falling[allowed[-1]]), float((allowed[-1] + 1) / len(same))
+    return float(confidence[order[allowed[-1]]])
 
 
-def accuracies(student: Student, teacher: TrainedModel, labelled: Corpus) -> dict[str, float]:
-    """The share of labelled texts whose labels student and teacher get all right."""
+def correct(student: Student, teacher: TrainedModel, labelled: Corpus) -> dict[str, Matrix]:
+    """Of which labelled texts each gets all labels right, (N,)."""
     truth = teacher.classes.matrix(labelled.labels, source=labelled.source) > 0
-    answers = {"student": labels_by(student, student.scores(labelled.texts)),
-               "teacher": Answers.of(teacher, labelled.texts).chosen}
-    return {"labelled": len(labelled)} | {f"{name}_accuracy": float((given == truth).all(axis=1).mean())
-                                          for name, given in answers.items()}
+    scores, expected = student.scores(labelled.texts), Answers.of(teacher, teacher.probabilities(labelled.texts)).chosen
+    labels = {"teacher": expected, "student": student.labels_of(scores)}
+    if student.threshold is not None:
+        sure = confidence(student, scores) >= student.threshold
+        labels["cascade"] = np.where(sure[:, None], labels["student"], expected)
+    return {name: np.asarray((given == truth).all(axis=1)) for name, given in labels.items()}
+
+
+def cross_fitted(kind: Kind, teacher: TrainedModel, texts: Sequence[str], labelled: Corpus, refit: Refit,
+                 cascade: dict[str, float] | None, seed: int) -> dict[str, Matrix]:
+    """`correct` by teachers and students that were made without the text; a cascade's student answers as often.
+
+    A text with a label that no other has is left out: no teacher would know the label without it.
+    """
+    vectors, parts = teacher.vectors(texts), []
+    for fold in folds(labelled.labels, seed):
+        other = refit(labelled.take(sorted({*range(len(labelled))} - {*fold})))
+        trial = fit_and_try(kind, other, texts, other.probabilities_of(other.classify(vectors).scores.cpu().numpy()))
+        share = None if cascade is None else cascade["answered_by_student"]
+        threshold = None if share is None else float(np.quantile(trial.confidence, 1 - share))
+        parts.append(correct(replace(trial.student, threshold=threshold), other, labelled.take(fold)))
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def folds(labels: Sequence[TextLabel], seed: int) -> list[list[int]]:
+    """Rows in parts that have about equally many of each label; a row whose label no other has is in none."""
+    parts: list[list[int]] = [[] for _ in range(FOLDS)]
+    dealt, counts = Counter[TextLabel](), Counter(labels)
+    for row in shuffled(generator(seed, Stream.DISTILLATION, 1), len(labels)).tolist():
+        if counts[labels[row]] > 1:
+            parts[dealt[labels[row]] % FOLDS].append(row)
+            dealt[labels[row]] += 1
+    return [part for part in parts if part]
+
+
+def intervals(correct: dict[str, Matrix]) -> dict[str, Any]:
+    """The share of texts that each gets right, with Wilson's interval of 95 %."""
+    n = len(correct["teacher"])
+    figures: dict[str, Any] = {"texts": n}
+    for name, right in correct.items():
+        share = float(right.mean())
+        middle, half = (share + Z**2 / (2 * n)), Z * np.sqrt(share * (1 - share) / n + Z**2 / (4 * n**2))
+        figures[name] = [share, *(float(bound / (1 + Z**2 / n)) for bound in (middle - half, middle + half))]
+    return figures

@@ -38,6 +38,16 @@ def is_student(folder: Path) -> bool:
     return (folder / DESCRIPTION).is_file()
 
 
+def most_probable(scores: Array) -> NDArray[np.bool_]:
+    """1 for the highest score of each text and 0 for the others, (N, K)."""
+    return np.asarray(np.arange(scores.shape[1]) == scores.argmax(axis=1)[:, None])
+
+
+def names_of(classes: Classes, task: Task, labels: NDArray[np.bool_]) -> list[Any]:
+    """The label of each text, for several labels a tuple of them, from 0 and 1, (N, K)."""
+    return list(classes.names_of(labels.argmax(axis=1) if task == "multi-class" else labels))
+
+
 class SparseRows(NamedTuple):
     """Rows of TF-IDF values of length one: row i has the entries bounds[i] to bounds[i + 1]."""
 
@@ -120,13 +130,19 @@ class Student:
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> Array:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
-        scores = self.scores(texts, progress)
+        return self.probabilities_of(self.scores(texts, progress))
+
+    def probabilities_of(self, scores: Array) -> Array:
+        """p(k | x), (N, K), from scores (N, K)."""
         return np.exp(evidence(scores, logits=False)) if self.decision is None else self.decision.probabilities(scores)
+
+    def labels_of(self, scores: Array) -> NDArray[np.bool_]:
+        """The labels as 0 and 1, (N, K), from scores (N, K)."""
+        return most_probable(scores) if self.decision is None else self.decision(scores)
 
     def predict(self, texts: Sequence[str]) -> list[Any]:
         """The label of each text; for multi-label models a tuple of labels."""
-        scores = self.scores(texts)
-        return list(self.classes.names_of(scores.argmax(axis=1) if self.decision is None else self.decision(scores)))
+        return names_of(self.classes, self.task, self.labels_of(self.scores(texts)))
 
     @property
     def rules(self) -> Decision:

@@ -1,0 +1,213 @@
+"""Students and cascades: accuracy, agreement with the teacher, and speed.
+
+    python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
+    python benchmarks/students.py --data FOLDER --part test
+    python benchmarks/students.py --plot
+
+The teacher is `lift` on the frozen encoder. `choose` measures on training texts outside the sample, by cached vectors
+and without speed: settings are chosen by it. `test` measures on the official test set, and in the same run the speed of
+all, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32 and in
+bf16. Each cascade is made for an agreement of 0.99. `--plot` only draws docs/students.svg from the results; there,
+SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio to
+`halflabel predict`, from throughput.jsonl.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import cached_scores
+from halflabel import TextClassifier
+from halflabel.data.corpus import Corpus
+from halflabel.encoders.loading import load_transformer
+from halflabel.persistence.model import TrainedModel
+from halflabel.students.cascade import Cascade
+from halflabel.students.distillation import AGREE, STRENGTH, agreeing_threshold, fit_and_try, fit_student
+from halflabel.students.ngrams import KINDS
+from halflabel.students.student import Student
+from protocol import RESULTS, Results, load, sample_per_class
+
+SETS = {"ag_news": (25, 10_000), "clinc150": (10, 9_000), "arxiv_topics10": (10, 8_000)}  # per class, unlabelled
+OUTSIDE = 3000  # training texts outside the sample that settings are chosen on
+TIMED = 1000  # test texts that speed is measured on
+BATCH = 32  # texts, as in sentence-transformers
+SVG = Path(__file__).parent.parent / "docs" / "students.svg"
+Answer = Callable[[Sequence[str]], Any]
+
+
+def main() -> None:
+    options = parse()
+    results = Results("students")
+    for seed in range(0 if options.plot else options.splits):
+        for name in options.sets:
+            wanted = [strength for strength in options.strength
+                      if not results.has(set=name, seed=seed, part=options.part, strength=strength)]
+            if wanted:
+                for line in run(options.data, name, seed, options.part, wanted):
+                    results.add(set=name, seed=seed, part=options.part, **line)
+    summarise(list(results))
+    if options.plot:
+        plot(list(results))
+
+
+def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float]) -> list[dict[str, Any]]:
+    """One line for the teacher, and for each student and its cascade."""
+    per_class, unlabelled = SETS[name]
+    sample = sample_per_class(load(data, name, "train"), per_class, unlabelled, seed)
+    texts = sample.pool.texts
+    model = TextClassifier("lift", plan="frozen", random_state=seed).fit(
+        sample.labelled.texts, sample.labelled.labels, texts).model_
+    assert isinstance(model, TrainedModel)
+    test = load(data, name, "test") if part == "test" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
+    p = model.probabilities_of(cached_scores.scores(model, texts))
+    expected = cached_scores.scores(model, test.texts).argmax(axis=1)
+    truth = model.classes.matrix(test.labels).argmax(axis=1)
+    shared = {"per_class": per_class, "unlabelled": unlabelled, "n_test": len(test)}
+    lines: list[dict[str, Any]] = []
+    ways: dict[str, Answer] = {"teacher": model.probabilities}
+    for strength in strengths:
+        lines.append(shared | {"model": "teacher", "strength": strength, "accuracy": float((expected == truth).mean())})
+        for kind in KINDS:
+            trial = fit_and_try(kind, model, texts, p, strength)
+            student = trial.calibration(fit_student(kind, model, texts, p, strength))
+            both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
+            lines += [shared | {"strength": strength} | line
+                      for line in measure(kind, student, both, test, truth, expected)]
+            if strength == STRENGTH:
+                ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
+    rates = speeds(model, ways, test) if part == "test" else {}
+    for line in lines:
+        if line["strength"] == STRENGTH and rates:
+            line |= {"texts_per_second": rates[line["model"]]} | {
+                f"times_{base}": rates[line["model"]] / rates[base] for base in ("teacher", "fp32", "bf16")}
+    print(name, seed, *lines, sep="\n", flush=True)
+    return lines
+
+
+def measure(kind: str, student: Student, both: Cascade, test: Corpus, truth: np.ndarray,
+            expected: np.ndarray) -> list[dict[str, Any]]:
+    """Accuracy and agreement of a student alone and of a cascade, by the teacher's known answers."""
+    p = both.student.probabilities(test.texts)
+    sure = p.max(axis=1) >= both.threshold
+    answers = {kind: (student.scores(test.texts).argmax(axis=1), 1.0),
+               f"{kind}, cascade": (np.where(sure, p.argmax(axis=1), expected), float(sure.mean()))}
+    return [{"model": name, "accuracy": float((given == truth).mean()), "agreement": float((given == expected).mean()),
+             "answered_by_student": share} for name, (given, share) in answers.items()]
+
+
+def speeds(model: TrainedModel, ways: dict[str, Answer], test: Corpus) -> dict[str, float]:
+    """Texts per second of each way to answer, and of plain encoding; each is warmed up first."""
+    texts = test.texts[:TIMED]
+    ways = ways | {name: plain_encoding(model, dtype) for name, dtype in
+                   (("fp32", torch.float32), ("bf16", torch.bfloat16))}
+    rates = {}
+    for name, answer in ways.items():
+        answer(texts[:64])
+        repeats = 1 if name in ("fp32", "bf16") else 3
+        seconds = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            answer(texts)
+            seconds.append(time.perf_counter() - began)
+        rates[name] = len(texts) / statistics.median(seconds)
+    return rates
+
+
+def plain_encoding(model: TrainedModel, dtype: torch.dtype) -> Answer:
+    """transformers' encoder on batches of 32 texts of similar length, as `encode` of sentence-transformers."""
+    encoder = load_transformer("minilm", model.encoder.max_tokens).eval().to(dtype)
+
+    def answer(texts: Sequence[str]) -> None:
+        texts = sorted(texts, key=len, reverse=True)
+        with torch.inference_mode():
+            for start in range(0, len(texts), BATCH):
+                inputs = encoder.tokenizer(texts[start : start + BATCH], padding=True, truncation=True,
+                                           max_length=encoder.max_tokens, return_tensors="pt")
+                encoder(inputs["input_ids"], inputs["attention_mask"])
+    return answer
+
+
+def summarise(lines: Sequence[dict[str, Any]]) -> None:
+    """Prints means over splits."""
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    for line in lines:
+        groups.setdefault((line["part"], line["set"], line["strength"], line["model"]), []).append(line)
+    for key, group in sorted(groups.items()):
+        print(*key, len(group), {name: round(statistics.mean(line[name] for line in group), 4) for name in (
+            "accuracy", "agreement", "answered_by_student", "times_teacher", "times_fp32", "times_bf16")
+            if all(name in line for line in group)})
+
+
+def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
+    """Accuracy against speed, as a multiple of the teacher's, on the test set."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "halflabel"  # the same figure gives the same file
+    from matplotlib import pyplot
+
+    points: dict[str, tuple[float, float]] = {}
+    for model in dict.fromkeys(line["model"] for line in lines):
+        group = [line for line in lines if line["set"] == name and line["part"] == "test" and line["model"] == model
+                 and "times_teacher" in line]
+        if group:
+            points["halflabel predict" if model == "teacher" else model] = (
+                statistics.median(line["times_teacher"] for line in group),
+                statistics.mean(line["accuracy"] for line in group))
+    points |= others(name, SETS[name][0])
+    figure, axes = pyplot.subplots(figsize=(6.4, 3.6))
+    for label, (speed, accuracy) in points.items():
+        axes.scatter(speed, accuracy, color="#9aa0a6" if label in OTHERS else "#2f6fb0")
+        axes.annotate(label, (speed, accuracy), textcoords="offset points", xytext=(5, 5), fontsize=8)
+    axes.set(xscale="log", xlabel="speed, in multiples of halflabel predict", ylabel=f"accuracy on {name}")
+    axes.margins(0.15)
+    axes.grid(alpha=0.3)
+    figure.tight_layout()
+    figure.savefig(SVG, metadata={"Date": None})
+
+
+OTHERS = {"SetFit": ("setfit", "setfit"), "vectors, logistic regression": ("logreg", "sentence-transformers")}
+
+
+def others(name: str, per_class: int) -> dict[str, tuple[float, float]]:
+    """Other implementations with existing results: speed as a multiple of `halflabel predict` in its run, accuracy."""
+    def read(file: str) -> list[dict[str, Any]]:
+        return [line for line in map(json.loads, (RESULTS / file).read_text(encoding="utf-8").splitlines())
+                if line["set"] == name]
+
+    rates = {(line["way"], line["repeat"]): line["texts_per_second"] for line in read("throughput.jsonl")}
+    found = {}
+    for label, (method, way) in OTHERS.items():
+        accuracy = [line["accuracy"] for line in read("accuracy.jsonl")
+                    if line["method"] == method and line["per_class"] == per_class]
+        ratios = [rate / rates["halflabel predict", repeat] for (one, repeat), rate in rates.items() if one == way]
+        if accuracy and ratios:
+            found[label] = (statistics.median(ratios), statistics.mean(accuracy))
+    return found
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path)
+    parser.add_argument("--part", choices=("choose", "test"), default="choose")
+    parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--strength", nargs="+", type=float, default=[STRENGTH])
+    parser.add_argument("--plot", action="store_true")
+    options = parser.parse_args()
+    if not options.plot and options.data is None:
+        parser.error("--data is needed, unless --plot is given")
+    return options
+
+
+if __name__ == "__main__":
+    main()
