@@ -124,8 +124,8 @@ def test_a_folder_without_checksums_is_validated_by_its_contents(
     (whole / CHECKSUMS).unlink()
     assert not verify(whole) and len(opened(whole).probabilities(TEXTS)) == len(TEXTS)
     for name in files(whole):
-        if damage is delete and name in ("decision.json", "encoder/tokenizer_config.json"):
-            continue  # a run that is not finished has no decision; a tokenizer can do without its settings
+        if damage is delete and name in ("decision.json", "unknown.safetensors", "encoder/tokenizer_config.json"):
+            continue  # an unfinished run has no decision, an older model no class means; a tokenizer needs no settings
         folder = tmp_path / name.replace("/", "-")
         shutil.copytree(whole, folder)
         damage(folder / name)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 SAMPLE = 5000  # texts of the pool whose labels are compared, at most
 EXAMPLES = 5
-TEXT_WIDTH = 60  # characters of a text in a table
+TEXT_WIDTH = 48  # characters of a text in a table
 
 
 def update(
