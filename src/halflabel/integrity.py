@@ -63,6 +63,14 @@ def verify(folder: Path) -> bool:
     return True
 
 
+def fingerprint(folder: Path) -> dict[str, str]:
+    """The checksum of each file of a model, with those of the teacher in a cascade: what the model is."""
+    inside = {name: _digest(file) for name, file in _model_files(folder).items()}
+    teacher = folder / "teacher"
+    return inside | ({f"teacher/{name}": digest for name, digest in fingerprint(teacher).items()}
+                     if teacher.is_dir() else {})
+
+
 def refuse_code(folder: Path) -> None:
     """Refuses a folder with Python files, with a configuration that names some, or with weights in other folders."""
     for file in sorted(folder.iterdir()):
