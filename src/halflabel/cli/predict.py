@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from halflabel.data.readers.formats import Row, Write
     from halflabel.evaluation.decisions import DecisionRule
     from halflabel.persistence.interface import Model
-    from halflabel.scoring.shards import Job, Shard
+    from halflabel.scoring.shards import ScoringJob, Shard
 
 ENGINES = ("local", "ray")
 CHUNK = 1024  # texts that are predicted and written at a time
@@ -122,7 +122,7 @@ def score_shards(model: Path, sources: Sequence[File], out: str, engine: str, wo
     settings = Options(**options)
     job = job_of(ModelSource(open_model, model, settings.backend), sources, out, settings)
     with handle_interrupt(out), console.meter() as meter, job.out.locked():
-        work: Callable[[Job], Iterable[Shard]]
+        work: Callable[[ScoringJob], Iterable[Shard]]
         if engine == "local":
             inputs = [without_pauses(rows) for rows in rows_by_file(sources, settings.text_column)]
             work = partial(score_here, inputs=inputs)

@@ -13,19 +13,19 @@ from typing import Any
 from halflabel.data.readers.files import first_line
 from halflabel.data.readers.formats import Row
 from halflabel.errors import HalflabelError, MissingExtra, OutputError
-from halflabel.scoring.shards import Job, Shard, Task, run_task, score, unfinished
+from halflabel.scoring.shards import ScoringJob, Shard, Task, run_task, score, unfinished
 
 MAX_BLOCKS = 1000  # of a Ray dataset, each with some of the tasks
 Outcome = dict[str, Any]  # of a task: its shards, or the error that the user can fix
 
 
-def score_here(job: Job, inputs: Iterable[Iterable[Row]]) -> Iterator[Shard]:
+def score_here(job: ScoringJob, inputs: Iterable[Iterable[Row]]) -> Iterator[Shard]:
     """Scores the rows of each input in this process."""
     for number, rows in enumerate(inputs):
         yield from score(job, number, rows)
 
 
-def attempt(job: Job, task: Task) -> Outcome:
+def attempt(job: ScoringJob, task: Task) -> Outcome:
     """Runs a task; errors that the user can fix are returned, since engines would bury them in their own."""
     try:
         return {"shards": [asdict(shard) for shard in run_task(job, task)]}
@@ -43,7 +43,7 @@ def shards_of(outcome: Outcome) -> list[Shard]:
 class Actor:
     """Holds the model in a process of Ray, and scores one task after the other."""
 
-    def __init__(self, job: Job, per_machine: int) -> None:
+    def __init__(self, job: ScoringJob, per_machine: int) -> None:
         # Ray allows one thread per CPU that it reserves; the reads of these actors are their own
         os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // per_machine))
         self.job = job
@@ -62,7 +62,7 @@ def require_ray() -> Any:
     return ray
 
 
-def score_with_ray(job: Job, work: Sequence[Task], workers: int | None = None) -> Iterator[Shard]:
+def score_with_ray(job: ScoringJob, work: Sequence[Task], workers: int | None = None) -> Iterator[Shard]:
     """Scores tasks by actors of Ray: those of the cluster at RAY_ADDRESS, else of this machine."""
     left = unfinished(job, work)
     if not left:

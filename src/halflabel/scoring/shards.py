@@ -88,7 +88,7 @@ class Task(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Job:
+class ScoringJob:
     """Everything that a worker needs; may be sent to another process."""
 
     source: ModelSource
@@ -119,14 +119,15 @@ def _record(name: str) -> str:
     return f"{FINISHED}/{name}.json"
 
 
-def job_of(source: ModelSource, files: Sequence[File], out: str, options: Options) -> Job:
+def job_of(source: ModelSource, files: Sequence[File], out: str, options: Options) -> ScoringJob:
     """A job for files, whose paths hold in any process."""
     paths = (file.path if file.is_remote or file.is_stream else os.path.abspath(file.path) for file in files)
-    return Job(source._replace(folder=Path(os.path.abspath(source.folder))), tuple(paths), OutputFolder(out), options)
+    folder = Path(os.path.abspath(source.folder))
+    return ScoringJob(source._replace(folder=folder), tuple(paths), OutputFolder(out), options)
 
 
-def run(job: Job, engine: Callable[[Job], Iterable[Shard]], *, resume: bool, notify: Callable[[str], None],
-        progress: Callable[[Shard], None] = lambda shard: None) -> list[Shard]:
+def run(job: ScoringJob, engine: Callable[[ScoringJob], Iterable[Shard]], *, resume: bool,
+        notify: Callable[[str], None], progress: Callable[[Shard], None] = lambda shard: None) -> list[Shard]:
     """Scores what is left of a job, whose folder is locked; returns all its shards."""
     decision_rule(job.model(), job.options.decision)  # raises before anything is written
     job, notices = begin(job, resume=resume)
@@ -137,7 +138,7 @@ def run(job: Job, engine: Callable[[Job], Iterable[Shard]], *, resume: bool, not
     return finish(job)
 
 
-def begin(job: Job, *, resume: bool) -> tuple[Job, list[str]]:
+def begin(job: ScoringJob, *, resume: bool) -> tuple[ScoringJob, list[str]]:
     """Writes the manifest, or compares it with that of the job to resume; returns notices about damaged shards.
 
     Shards that are missing or differ from their checksums are written again.
@@ -226,7 +227,7 @@ def describe(file: File) -> dict[str, Any]:
     return {"path": file.path, "bytes": size, "digest": digest.hexdigest()}
 
 
-def tasks(job: Job) -> list[Task]:
+def tasks(job: ScoringJob) -> list[Task]:
     """A task for each shard of files that can be read in parts, and one for each other file."""
     sizes = _each(partial(_known_rows, text_column=job.options.text_column), job.files)
     open_source(job.files[0], job.options.text_column)  # raises if there is no such column
@@ -250,7 +251,7 @@ def _known_rows(file: File, text_column: str | None) -> int | None:
     return rows
 
 
-def unfinished(job: Job, work: Iterable[Task]) -> list[Task]:
+def unfinished(job: ScoringJob, work: Iterable[Task]) -> list[Task]:
     """The tasks that are left; one without an end passes over finished shards itself."""
     return [task for task in work if task.stop is None or shard_name(job, task.input, task.start) not in job.done]
 
@@ -261,19 +262,19 @@ def _each(function: Callable[[T], U], items: Iterable[T]) -> list[U]:
         return list(pool.map(function, items))
 
 
-def shard_name(job: Job, number: int, start: int) -> str:
+def shard_name(job: ScoringJob, number: int, start: int) -> str:
     """The name of a shard, by its input and its first row; names sort in the order of the texts."""
     return f"part-{number:05d}-{start:012d}.{job.options.format}"
 
 
-def run_task(job: Job, task: Task) -> list[Shard]:
+def run_task(job: ScoringJob, task: Task) -> list[Shard]:
     """Scores the rows of a task, in a worker."""
     source = open_source(job.files[task.input], job.options.text_column)
     part = None if task.stop is None else (task.start, task.stop)
     return list(score(job, task.input, itertools.chain.from_iterable(source.rows(part)), task.start))
 
 
-def score(job: Job, number: int, rows: Iterable[Row], start: int = 0) -> Iterator[Shard]:
+def score(job: ScoringJob, number: int, rows: Iterable[Row], start: int = 0) -> Iterator[Shard]:
     """Writes the shards of an input from its row `start` on, and passes over those that are finished."""
     remaining = iter(rows)
     for first in itertools.count(start, job.options.rows):
@@ -291,7 +292,7 @@ def score(job: Job, number: int, rows: Iterable[Row], start: int = 0) -> Iterato
             return
 
 
-def _write_shard(job: Job, name: str, number: int, start: int, chunks: Iterable[list[Row]]) -> Shard:
+def _write_shard(job: ScoringJob, name: str, number: int, start: int, chunks: Iterable[list[Row]]) -> Shard:
     model = job.model()
     rule = decision_rule(model, job.options.decision)
     rows = empty = unlabelled = 0
@@ -310,7 +311,7 @@ def _write_shard(job: Job, name: str, number: int, start: int, chunks: Iterable[
     return shard
 
 
-def finish(job: Job) -> list[Shard]:
+def finish(job: ScoringJob) -> list[Shard]:
     """Lists all shards in the manifest, which is then complete, and returns them in the order of the texts."""
     known = job.done | {shard.name: shard for shard in _records(job.out)}
     shards = [known[name] for name in sorted(known)]
