@@ -399,7 +399,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup, "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
     "scoring-memory": scoring_memory, "scoring-cost": scoring_cost,
-    "reduced": partial(reduced, "multi-class", "argmax"), "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
+    "reduced": partial(reduced, "multi-class", "argmax"),
+    "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
     "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),
     "reduced-tuned-several": partial(reduced_tuned, "multi-label", "prior-quantile")}
 
