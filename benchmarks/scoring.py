@@ -6,8 +6,9 @@
     python benchmarks/scoring.py cost --data FOLDER [--models student encoder] [--sizes 10000 100000 1000000]
 
 The texts are those of `pool.py`. The encoder model is a frozen MiniLM, and the student is distilled from naive Bayes on
-words, since words that are made up mean nothing to MiniLM. Every measurement is a command in a process of its own. A kill ends the job with all its processes
-at once, as a power failure would: after a random number of shards and a random fraction of a second.
+words, since words that are made up mean nothing to MiniLM. Every measurement is a command in a process of its own. A
+kill ends the job with all its processes at once, as a power failure would: after a random number of shards and a random
+fraction of a second.
 """
 
 from __future__ import annotations

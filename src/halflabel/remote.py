@@ -80,9 +80,11 @@ def _matches(parts: list[str], wanted: list[str]) -> bool:
 @contextmanager
 def explained(url: str) -> Iterator[None]:
     """Turns errors of a remote filesystem into a DataError."""
+    from pyarrow import ArrowException
+
     try:
         yield
-    except OSError as error:
+    except (OSError, ArrowException) as error:
         raise DataError(f"{url} cannot be used ({_first_line(error)}); check the address and your credentials"
                         ) from None
 

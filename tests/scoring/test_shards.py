@@ -184,7 +184,8 @@ def test_mistakes_leave_nothing_behind(made: Path, tmp_path: Path, cli: Ran, sco
             (score(out, "--backend", "onnx"), "no backends"), (score(out, model="missing"), "missing"),
             (score(out, inputs=("a.parquet", tmp_path / "empty.parquet")), "no rows"),
             (score(out, inputs=(), model="model"), "standard input is empty"),
-            (score("nowhere://x/y"), "is not known"), (score(out, inputs=("a.parquet", "none-*.csv")), "no file")):
+            (score("nowhere://x/y"), "is not known"), (score("s3://"), "check the address"),
+            (score(out, inputs=("a.parquet", "none-*.csv")), "no file")):
         assert done.code == 2 and words in done.err and done.lines == 1 and not out.exists(), done
 
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from halflabel.data.readers.formats import Row, Write
     from halflabel.evaluation.decisions import DecisionRule
     from halflabel.persistence.interface import Model
+    from halflabel.scoring.folder import OutputFolder
     from halflabel.scoring.shards import ScoringJob, Shard
 
 ENGINES = ("local", "ray")
@@ -121,7 +122,7 @@ def score_shards(model: Path, sources: Sequence[File], out: str, engine: str, wo
         require_ray()
     settings = Options(**options)
     job = job_of(ModelSource(open_model, model, settings.backend), sources, out, settings)
-    with handle_interrupt(out), console.meter() as meter, job.out.locked():
+    with handle_interrupt(job.out), console.meter() as meter, job.out.locked():
         work: Callable[[ScoringJob], Iterable[Shard]]
         if engine == "local":
             inputs = [without_pauses(rows) for rows in rows_by_file(sources, settings.text_column)]
@@ -145,12 +146,15 @@ def score_shards(model: Path, sources: Sequence[File], out: str, engine: str, wo
 
 
 @contextmanager
-def handle_interrupt(out: str) -> Iterator[None]:
+def handle_interrupt(out: OutputFolder) -> Iterator[None]:
     """On Ctrl-C prints how to resume, and exits."""
     try:
         yield
     except KeyboardInterrupt:
-        console.hint(f"stopped; finished shards are in {out}. Resume with:\n  {resume_command()}")
+        if out.filled:
+            console.hint(f"stopped; finished shards are in {out.name}. Resume with:\n  {resume_command()}")
+        else:
+            console.hint("stopped before the first shard; nothing was written")
         raise typer.Exit(STOPPED) from None
 
 
