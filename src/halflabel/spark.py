@@ -51,7 +51,8 @@ def _predictor(source: ModelSource, decision: str | None, convert: Callable[[Any
     rule = decision_rule(model, decision)
 
     def predict(texts: Any) -> list[dict[str, Any]]:
-        rows = predicted_rows(model, [{"text": text or ""} for text in texts], rule, everything=False)
+        given = [{"text": text if isinstance(text, str) else ""} for text in texts]  # null is None or NaN
+        rows = predicted_rows(model, given, rule, everything=False)
         if rule is None:
             return [{"label": convert(row["label"]), "score": row["score"]} for row in rows]
         return [{"labels": [convert(name) for name in row["labels"]], "scores": row["scores"]} for row in rows]
