@@ -414,6 +414,46 @@ def startup() -> str:
                     [[row["task"], f"{row['seconds']:.2f} s", f"{row['slowest']:.2f} s"] for row in lines("startup")])
 
 
+def scoring(what: str) -> list[Line]:
+    return [row for row in lines("scoring") if row["what"] == what]
+
+
+def scoring_kills() -> str:
+    """Jobs that were killed and resumed, by engine."""
+    body = []
+    for (engine,), rows in grouped(scoring("kill"), "how").items():
+        during = [row["shards_at_kill"] for row in rows if row["killed_in_time"]]
+        body.append([engine, str(len(rows)), f"{len(during)}, with {min(during)} to {max(during)} of 40 shards written",
+                     f"{rows[0]['texts']:,}", f"{sum(row['equal'] for row in rows)} of {len(rows)}"])
+    return markdown(["engine", "jobs", "killed before their end", "texts of each", "equal to the job left alone"], body)
+
+
+def scoring_overhead() -> str:
+    """Median seconds of the plain command and of Ray for the same texts."""
+    body = []
+    for (model, texts), rows in grouped(scoring("overhead"), "model", "texts").items():
+        by = {how: statistics.median(row["seconds"] for row in some) for (how,), some in grouped(rows, "how").items()}
+        if len(by) == 2:
+            body.append([model, f"{texts:,}", f"{by['local']:.0f} s", f"{by['ray']:.0f} s",
+                         f"{by['ray'] / by['local'] - 1:+.0%}"])
+    return markdown(["model", "texts", "local", "Ray", "overhead"], body)
+
+
+def scoring_memory() -> str:
+    """Peak memory by number of texts."""
+    by = grouped(scoring("memory"), "texts", "how")
+    return markdown(["texts", "Parquet", "jsonl"], [
+        [f"{texts:,}", *(f"{by[texts, how][-1]['peak_mb']:.0f} MB" if (texts, how) in by else "not run"
+                         for how in ("parquet", "jsonl"))] for texts in sorted({texts for texts, _ in by})])
+
+
+def scoring_cost() -> str:
+    """Minutes for a million texts by model and number of texts."""
+    return markdown(["model", "texts", "time", "minutes per million", "processor minutes per million", "peak memory"], [
+        [row["how"], f"{row['texts']:,}", f"{row['seconds']:.0f} s", f"{row['per_million']['seconds'] / 60:.1f}",
+         f"{row['per_million']['cpu_seconds'] / 60:.1f}", f"{row['peak_mb']:.0f} MB"] for row in scoring("cost")])
+
+
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
@@ -436,6 +476,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
+    "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
+    "scoring-memory": scoring_memory, "scoring-cost": scoring_cost,
     "reduced": partial(reduced, "multi-class", "argmax"),
     "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
     "encoders": encoders, "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),

@@ -64,11 +64,12 @@ def verify(folder: Path) -> bool:
     return True
 
 
-def identity(folder: Path) -> str:
-    """A hash of all files of a model, of a cascade's teacher too, that does not depend on where the folder is."""
-    parts = [folder, *sorted(file.parent for file in folder.glob(f"*/{CHECKSUMS}"))]
-    digests = [_recorded(part) or {name: _digest(file) for name, file in _model_files(part).items()} for part in parts]
-    return hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()
+def fingerprint(folder: Path) -> dict[str, str]:
+    """The checksum of each file of a model, with those of the teacher in a cascade: what the model is."""
+    inside = {name: _digest(file) for name, file in _model_files(folder).items()}
+    teacher = folder / "teacher"
+    return inside | ({f"teacher/{name}": digest for name, digest in fingerprint(teacher).items()}
+                     if teacher.is_dir() else {})
 
 
 def refuse_code(folder: Path) -> None:

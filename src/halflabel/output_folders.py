@@ -63,7 +63,7 @@ EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "checksums.j
 STUDENT = FolderKind(("student.json", "student.safetensors", "checksums.json", "teacher/"), results=("student.json",))
 SPLIT = FolderKind(("split.json", *(f"{part}.{form}" for part in ("labelled", "unlabelled", "dev", "test")
                               for form in ("csv", "jsonl", "parquet"))), results=("split.json",))
-SHARDS = FolderKind(("shards.json", "part-[0-9]*.*"), results=("shards.json",))
+SHARDS = FolderKind(("_manifest.json", "_finished/", "part-[0-9]*.*"), results=("_manifest.json",))
 DEMO = FolderKind(("demo.json", "labelled.csv", "unlabelled.csv", "test.csv"), results=("demo.json",))
 QUEUE = FolderKind(("bench.json", "runs/", "report.html", "report.md", "results.jsonl", "processes.log"),
              results=("bench.json",))

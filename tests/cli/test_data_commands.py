@@ -185,30 +185,31 @@ class TestAugment:
 class TestPredictStreams:
     def test_shards_are_never_lost(self, model: Path, tmp_path: Path, cli: Ran,
                                    monkeypatch: pytest.MonkeyPatch) -> None:
-        from halflabel.cli import predict
+        from halflabel.scoring import shards
 
-        monkeypatch.setattr(predict, "CHUNK", 4)
+        monkeypatch.setattr(shards, "CHUNK", 4)
         texts = tiny_texts(10, seed=4)[0]
         write_csv(tmp_path / "in.csv", texts)
         arguments = ("predict", model, tmp_path / "in.csv", "--out", tmp_path / "out", "--shard", 8, "--format", "csv")
         asked: list[int] = []
-        honest = predict.predicted_rows
+        honest = shards.predicted_rows
 
-        def failing(fitted: Any, chunk: list[str], rule: Any, *, everything: bool) -> list[dict[str, Any]]:
+        def failing(fitted: Any, chunk: list[Any], rule: Any, *, everything: bool) -> list[dict[str, Any]]:
             asked.append(len(chunk))
             if sum(asked) > 20:
                 raise KeyboardInterrupt
             return honest(fitted, chunk, rule, everything=everything)
 
-        monkeypatch.setattr(predict, "predicted_rows", failing)
-        assert cli(*arguments).code != 0
+        monkeypatch.setattr(shards, "predicted_rows", failing)
+        stopped = cli(*arguments)
+        assert stopped.code == 130 and "--resume" in stopped.err
         done = sorted(path.name for path in (tmp_path / "out").glob("part-*"))
-        assert done == ["part-00000.csv", "part-00001.csv"]
-        monkeypatch.setattr(predict, "predicted_rows", honest)
+        assert done == ["part-00000-000000000000.csv", "part-00000-000000000008.csv"]
+        monkeypatch.setattr(shards, "predicted_rows", honest)
         assert cli(*arguments).code == 2
-        assert "14 predictions" in cli(*arguments, "--resume").out
+        assert "30 predictions in 4 shards" in (out := cli(*arguments, "--resume").out) and "16 of them before" in out
         assert list(read(str(tmp_path / "out" / "part-*.csv")).texts) == texts
-        assert "no shards of this model" in cli(*arguments[:-1], "jsonl", "--resume").err
+        assert "format = csv, not jsonl" in cli(*arguments[:-1], "jsonl", "--resume").err
 
     def test_the_format_of_the_input(self, model: Path, tmp_path: Path, cli: Ran) -> None:
         write_csv(tmp_path / "in.csv", ["bread", "goal"])
@@ -217,7 +218,9 @@ class TestPredictStreams:
         assert json.loads(cli("predict", model, tmp_path / "in.txt", "--format", "same").out)["text"] == "bread"
 
     @pytest.mark.parametrize(("arguments", "words"), [
-        (["--resume"], "--shard"), (["--shard", "5"], "--out"), (["--shard", "5", "--out", "in.txt"], "is a file")])
+        (["--resume"], "--out"), (["--shard", "5"], "--out"), (["--shard", "5", "--out", "in.txt"], "is a file"),
+        (["--engine", "local"], "--out"), (["--engine", "slurm", "--out", "o"], "local, ray"),
+        (["--workers", "2", "--out", "o"], "--engine ray")])
     def test_mistakes(self, model: Path, tmp_path: Path, cli: Ran, monkeypatch: pytest.MonkeyPatch,
                       arguments: list[str], words: str) -> None:
         monkeypatch.chdir(tmp_path)

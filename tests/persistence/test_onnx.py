@@ -206,9 +206,9 @@ def test_shards_of_an_exported_model_are_resumed(exported: Path, run: Ran, tmp_p
     write_csv(tmp_path / "texts.csv", TEXTS)
     arguments = ("predict", exported, tmp_path / "texts.csv", "--shard", "20", "--out", tmp_path / "out")
     assert run(*arguments).code == 0 and len(list((tmp_path / "out").glob("part-*"))) == 3
-    (tmp_path / "out" / "part-00002.jsonl").unlink()
+    (tmp_path / "out" / "part-00000-000000000040.jsonl").unlink()
     done = run(*arguments, "--resume")
-    assert done.code == 0 and len((tmp_path / "out" / "part-00002.jsonl").read_text().splitlines()) == 5
+    assert done.code == 0 and len((tmp_path / "out" / "part-00000-000000000040.jsonl").read_text().splitlines()) == 5
 
 
 def test_a_missing_and_a_damaged_decision_are_refused(exported: Path, tags: Path, tmp_path: Path) -> None:

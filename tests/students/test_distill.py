@@ -18,7 +18,7 @@ from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.errors import DataError, ModelError, SettingError
-from halflabel.integrity import identity, write_checksums
+from halflabel.integrity import fingerprint, write_checksums
 from halflabel.persistence.model import load
 from halflabel.serve.batching import ServedModel
 from halflabel.students.cascade import Cascade, open_student
@@ -247,14 +247,14 @@ def test_the_interval_is_wilsons() -> None:
 
 def test_the_identity_of_a_cascade_includes_its_teacher(both: Path, tmp_path: Path) -> None:
     shutil.copytree(both, tmp_path / "copy")
-    assert identity(tmp_path / "copy") == identity(both)
+    assert fingerprint(tmp_path / "copy") == fingerprint(both)
     config = tmp_path / "copy" / "teacher" / "config.json"
     config.write_text(config.read_text() + " ")
     write_checksums(tmp_path / "copy" / "teacher")
-    assert identity(tmp_path / "copy") != identity(both)
+    assert fingerprint(tmp_path / "copy") != fingerprint(both)
     (tmp_path / "copy" / "teacher" / "checksums.json").unlink()
     (tmp_path / "copy" / "checksums.json").unlink()
-    assert identity(tmp_path / "copy") != identity(both)
+    assert fingerprint(tmp_path / "copy") != fingerprint(both)
 
 
 def test_cascades_are_served(both: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from halflabel.cli import console, options
 from halflabel.cli.outputs import check_apart, check_file, model_files
-from halflabel.cli.predict import chunks, decision_rule, predicted_rows, rows_in
+from halflabel.cli.predict import chunks, rows_in
 from halflabel.errors import SettingError
 
 TOOLS = ("label-studio", "doccano", "prodigy", "csv")
@@ -43,6 +43,7 @@ def export_to(
     check_file(out, force=force)
     from halflabel.cli.models import open_model
     from halflabel.data.writers import annotation_writer
+    from halflabel.scoring.predictions import decision_rule, predicted_rows
 
     inputs = rows_in(sources, text_column)
     opened = open_model(model)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from halflabel.atomic import real
 from halflabel.errors import OutputError, SettingError
@@ -16,11 +16,10 @@ from halflabel.notices import Notice
 from halflabel.output_folders import EXPORT, RUN, STUDENT, FolderKind, filled
 
 if TYPE_CHECKING:
-    from halflabel.data.readers.formats import Row, Write
+    from halflabel.data.readers.formats import Write
 
 FORMATS = ("jsonl", "csv", "tsv", "parquet")  # shown in the help
 SAME = "same"  # as the input
-DESCRIPTION = "shards.json"
 STDIN = "-"
 MAX_NAMES = 3  # files listed in a notice
 
@@ -60,52 +59,6 @@ def output(file: Path | None, kind: str) -> Iterator[Write]:
         return
     yield text_writer(sys.stdout, kind)
     sys.stdout.flush()
-
-
-class Shards:
-    """A folder of files with the same number of rows each, written one by one, so that an interrupted job can resume.
-
-    `description` says what the shards are made of; only shards with the same one are resumed.
-    """
-
-    def __init__(self, folder: Path, kind: str, rows: int, description: dict[str, Any], *, resume: bool) -> None:
-        self.folder, self.kind, self.size = folder, kind, rows
-        self.description = description | {"format": kind, "rows": rows}
-        if not resume and filled(folder):
-            raise OutputError(f"{folder} is not empty; choose another --out, or resume with --resume")
-        if resume and _read_object(folder / DESCRIPTION) != self.description:
-            raise OutputError(f"{folder} has no shards of this model and these files; leave out --resume")
-        self.done = 0 if not resume else len(list(folder.glob(f"part-*.{kind}")))
-        self.buffer: list[Row] = []
-
-    @property
-    def finished(self) -> int:
-        """Rows in complete shards."""
-        return self.done * self.size
-
-    @contextmanager
-    def open(self) -> Iterator[Callable[[Sequence[Row]], None]]:
-        """A function that writes rows; the remaining rows become the last shard."""
-        from halflabel.atomic import write_text
-
-        self.folder.mkdir(parents=True, exist_ok=True)
-        write_text(self.folder / DESCRIPTION, json.dumps(self.description))
-        yield self._write
-        if self.buffer:
-            self._shard(self.buffer)
-
-    def _write(self, rows: Sequence[Row]) -> None:
-        self.buffer.extend(rows)
-        while len(self.buffer) >= self.size:
-            self._shard(self.buffer[: self.size])
-            self.buffer = self.buffer[self.size :]
-
-    def _shard(self, rows: Sequence[Row]) -> None:
-        from halflabel.data.writers import open_writer
-
-        with open_writer(self.folder / f"part-{self.done:05d}.{self.kind}", self.kind) as write:
-            write(rows)
-        self.done += 1
 
 
 def check_run_folder(out: Path, *, resume: bool, force: bool) -> list[Notice]:

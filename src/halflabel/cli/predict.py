@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import itertools
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import FORMATS, SAME, Shards, check_apart, check_output, model_files, output
+from halflabel.cli.outputs import FORMATS, SAME, check_apart, check_output, model_files, output
+from halflabel.cli.train import STOPPED, resume_command
 from halflabel.errors import ModelError, SettingError
-from halflabel.integrity import identity
-from halflabel.output_folders import SHARDS, locked
+from halflabel.output_folders import SHARDS
+from halflabel.remote import is_remote
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -22,8 +26,10 @@ if TYPE_CHECKING:
     from halflabel.data.readers.formats import Row, Write
     from halflabel.evaluation.decisions import DecisionRule
     from halflabel.persistence.interface import Model
-    from halflabel.persistence.model import TrainedModel
+    from halflabel.scoring.folder import OutputFolder
+    from halflabel.scoring.shards import ScoringJob, Shard
 
+ENGINES = ("local", "ray")
 CHUNK = 1024  # texts that are predicted and written at a time
 PATIENCE = 0.5  # seconds that a line of a stream waits for more, to be predicted in one batch
 
@@ -34,15 +40,21 @@ def predict(
         metavar="FILE",
         help="Files, globs or pipes; - or none reads standard input: a text per line, JSON lines or csv.")] = None,
     *,
-    out: Annotated[Path | None, options.option(metavar="FILE", help="Output file; with --shard, a folder.",
-                                             show_default="standard output")] = None,
+    out: Annotated[str | None, options.option(
+        metavar="FILE|FOLDER", help="Output file, or a folder (also s3://...) for shards that --resume completes.",
+        show_default="standard output")] = None,
     all: Annotated[bool, options.option("--all", help="Add the probabilities of all labels.")] = False,
     format: Annotated[str | None, options.option(
         metavar="|".join((*FORMATS, SAME)), help="Output format; same: that of the first input file.",
         show_default="by the suffix of --out, else jsonl")] = None,
     shard: Annotated[int | None, options.option(
-        metavar="ROWS", min=1, help="Write shards of this many rows into the folder --out.")] = None,
+        metavar="ROWS", min=1, help="Rows of a shard.", show_default="10000")] = None,
     resume: Annotated[bool, options.option("--resume", help="Keep complete shards in --out, write the rest.")] = False,
+    engine: Annotated[str | None, options.option(
+        metavar="local|ray", help="What scores the shards: this process, or actors of Ray.",
+        show_default="local")] = None,
+    workers: Annotated[int | None, options.option(
+        metavar="N", min=1, help="Actors of Ray.", show_default="one for each GPU, else for each machine")] = None,
     decision: options.Decision = None,
     unknown: Annotated[bool, options.option(
         "--unknown", help="Give no label to texts that are too far from all classes.")] = False,
@@ -61,42 +73,109 @@ def predict(
     """Predict labels for new texts, as a stream.
 
     Predictions are written while texts are read, so that input and output may be of any size. Other columns of the
-    input are kept, unless predictions have a column of the same name.
+    input are kept, unless predictions have a column of the same name. A folder gets shards with a manifest.
 
     \b
     halflabel predict model new.csv --out labels.csv
     tail -f log.txt | halflabel predict model
-    halflabel predict model 'pool-*.parquet' --out labels --shard 100000 --format parquet
+    halflabel predict model 'pool-*.parquet' --out labels --format parquet --engine ray
     halflabel predict model new.csv --unknown --coverage 0.98
     """
     from halflabel.cli.models import open_model
     from halflabel.data.readers.files import STDIN, as_files
+    from halflabel.scoring.predictions import decision_rule
 
+    sharded = out is not None and (shard or engine or resume or is_folder(out))
+    if not sharded and (shard or engine or resume):
+        raise SettingError(f"{'--shard' if shard else '--engine' if engine else '--resume'} is about the shards in a "
+                           "folder; name it with --out")
+    if engine not in (None, *ENGINES):
+        raise SettingError(f"the engine '{engine}' is not known; use one of {', '.join(ENGINES)}")
+    if workers and engine != "ray":
+        raise SettingError("--workers is the number of Ray's actors; give --engine ray, or leave it out")
     sources = as_files(files or [STDIN])
-    if out is not None:
-        check_apart(out, [*(source.path for source in sources), *model_files(model)], None if shard is None else SHARDS)
-    kind = check_format(sources, out, format, shard, resume=resume, force=force)
-    with nullcontext() if out is None or shard is None else locked(out, SHARDS):
-        inputs: Iterable[Row | None] = rows_in(sources, text_column)
-        opened = open_model(model, backend, device=device, precision=precision)
-        rule = decision_rule(opened, decision)
-        farthest = farthest_known(opened, coverage) if unknown or coverage is not None else None
-        target = output(out, kind)
-        if out is not None and shard is not None:
-            description = {"model": identity(model), "backend": backend, "files": [file.path for file in sources],
-                           "all": all, "text": text_column, "decision": decision,
-                           **({"encoding": encoding} if encoding else {}),
-                           **({} if farthest is None else {"farthest": farthest})}
-            shards = Shards(out, kind, shard, description, resume=resume)
-            inputs, target = itertools.islice(without_pauses(inputs), shards.finished, None), shards.open()
-        count = write_predictions(inputs, opened, rule, target, everything=all, farthest=farthest)
+    chosen = same_format(sources) if format == SAME else format
+    target = None if out is None else Path(out)
+    if target is not None and not is_remote(str(out)):
+        check_apart(target, [*(source.path for source in sources), *model_files(model)], SHARDS if sharded else None)
+    kind = "parquet" if sharded and chosen == "parquet" else check_output(None if sharded else target, chosen, force=force)
+    openable = partial(open_model, device=device, precision=precision)
+    if out is not None and sharded:
+        farthest = farthest_known(openable(model, backend), coverage) if unknown or coverage is not None else None
+        given = {"all": all, "text_column": text_column, "decision": decision, "backend": backend, "farthest": farthest}
+        score_shards(model, openable, sources, out, engine or "local", workers, resume=resume, options={
+            "format": kind, "encoding": encoding or "utf-8", **given, **({"rows": shard} if shard else {})})
+        return
+    inputs = rows_in(sources, text_column)
+    opened = openable(model, backend)
+    farthest = farthest_known(opened, coverage) if unknown or coverage is not None else None
+    count = write_predictions(inputs, opened, decision_rule(opened, decision), output(target, kind), everything=all,
+                              farthest=farthest)
     if out is not None:
         console.say(f"{count:,} prediction{'s' * (count != 1)} written to {out}")
 
 
-def decision_rule(model: Model, decision: str | None) -> DecisionRule | None:
-    """The rule that assigns several labels to a text; None where the most probable label is taken."""
-    return model.rules.rule(decision) if decision is not None or model.task == "multi-label" else None
+def is_folder(out: str) -> bool:
+    """Whether an output is a folder: one that exists, or a new name without a suffix, or any remote place."""
+    path = Path(out)
+    return is_remote(out) or out.endswith("/") or path.is_dir() or not (path.suffix or path.exists())
+
+
+def score_shards(model: Path, openable: Callable[[Path, str | None], Model], sources: Sequence[File], out: str,
+                 engine: str, workers: int | None, *, resume: bool, options: dict[str, Any]) -> None:
+    """Scores the sources into a folder of shards."""
+    from halflabel.scoring.engines import require_ray, score_here, score_with_ray
+    from halflabel.scoring.predictions import decision_rule
+    from halflabel.scoring.shards import ModelSource, Options, job_of, run, tasks
+
+    if engine == "ray":
+        require_ray()
+    settings = Options(**options)
+    job = job_of(ModelSource(openable, model, settings.backend), sources, out, settings)
+    with handle_interrupt(job.out), console.meter() as meter, job.out.locked():
+        work: Callable[[ScoringJob], Iterable[Shard]]
+        if engine == "local":
+            inputs = [without_pauses(rows) for rows in rows_by_file(sources, settings.text_column)]
+            work = partial(score_here, inputs=inputs)
+        else:
+            work = partial(score_with_ray, work=tasks(job), workers=workers)
+        written = 0
+
+        def show(shard: Shard) -> None:
+            nonlocal written
+            written += shard.rows
+            meter.show("input file", shard.input + 1, len(sources), f"{written:,} texts")
+
+        shards = run(job, work, resume=resume, notify=console.note, progress=show)
+    count = sum(shard.rows for shard in shards)
+    report_meaningless(count, sum(shard.empty for shard in shards), sum(shard.unlabelled for shard in shards),
+                       decision_rule(job.model(), settings.decision))
+    before = f", {count - written:,} of them before" if count > written else ""
+    console.say(f"{count:,} prediction{'s' * (count != 1)} in {len(shards):,} shard{'s' * (len(shards) != 1)} in {out}"
+                f"{before}")
+
+
+@contextmanager
+def handle_interrupt(out: OutputFolder) -> Iterator[None]:
+    """On Ctrl-C prints how to resume, and exits."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        if out.filled:
+            console.hint(f"stopped; finished shards are in {out.name}. Resume with:\n  {resume_command()}")
+        else:
+            console.hint("stopped before the first shard; nothing was written")
+        raise typer.Exit(STOPPED) from None
+
+
+def report_meaningless(count: int, empty: int, unlabelled: int, rule: DecisionRule | None) -> None:
+    """Notices about texts without words, and without labels."""
+    if empty:
+        console.note(f"{empty} of {count} texts were empty; their labels are meaningless")
+    if rule is not None and unlabelled:
+        console.note(f"{unlabelled} of {count} texts got no label (decision: {rule.name})")
+    if rule is None and unlabelled:
+        console.note(f"{unlabelled} of {count} texts got no label, since they are far from all classes")
 
 
 def farthest_known(model: Model, coverage: float | None) -> float:
@@ -113,6 +192,8 @@ def farthest_known(model: Model, coverage: float | None) -> float:
 def write_predictions(inputs: Iterable[Row | None], model: Model, rule: DecisionRule | None,
                       target: AbstractContextManager[Write], *, everything: bool, farthest: float | None = None) -> int:
     """Predicts and writes, a chunk at a time; returns the number of texts."""
+    from halflabel.scoring.predictions import predicted_rows
+
     count = empty = without = 0
     with target as write:
         for chunk in chunks(inputs):
@@ -121,26 +202,8 @@ def write_predictions(inputs: Iterable[Row | None], model: Model, rule: Decision
             count += len(chunk)
             empty += sum(not row["text"].strip() for row in chunk)
             without += sum(row.get("labels", row.get("label")) in ([], None) for row in predictions)
-    if empty:
-        console.note(f"{empty} of {count} texts were empty; their labels are meaningless")
-    if rule is not None and without:
-        console.note(f"{without} of {count} texts got no label (decision: {rule.name})")
-    if farthest is not None and without:
-        console.note(f"{without} of {count} texts got no label, since they are far from all classes")
+    report_meaningless(count, empty, without, rule)
     return count
-
-
-def check_format(files: Sequence[File], out: Path | None, format: str | None, shard: int | None, *, resume: bool,
-            force: bool) -> str:
-    """The format of the output; refuses options that do not go together and outputs that cannot be written."""
-    chosen = same_format(files) if format == SAME else format
-    if resume and shard is None:
-        raise SettingError("--resume continues a job with --shard; give --shard and --out as before")
-    if shard is None:
-        return check_output(out, chosen, force=force)
-    if out is None:
-        raise SettingError("--shard writes into a folder; name it with --out")
-    return "parquet" if chosen == "parquet" else check_output(None, chosen, force=force)
 
 
 def same_format(files: Sequence[File]) -> str:
@@ -155,17 +218,19 @@ def same_format(files: Sequence[File]) -> str:
 
 
 def rows_in(files: Sequence[File], text_column: str | None) -> Iterator[Row | None]:
-    """The rows of files as they are read, None for a pause in a stream; all files are checked before the first row.
+    """The rows of files as they are read, None for a pause in a stream; all files are checked before the first row."""
+    return itertools.chain.from_iterable(rows_by_file(files, text_column))
 
-    A row has the text as `text`, and the other columns of its file.
+
+def rows_by_file(files: Sequence[File], text_column: str | None) -> list[Iterable[Row | None]]:
+    """The rows of each file. A row has the text as `text`, and the other columns of its file.
 
     Of several streams only the first is opened at once: the process that writes the second may be waiting until it can
     write to the first.
     """
     first = next((file for file in files if file.is_stream), None)
-    return itertools.chain.from_iterable([
-        (row for stream in [file] for row in rows_of(stream, text_column)) if file.is_stream and file is not first
-        else rows_of(file, text_column) for file in files])
+    return [(row for stream in [file] for row in rows_of(stream, text_column)) if file.is_stream and file is not first
+            else rows_of(file, text_column) for file in files]
 
 
 def rows_of(file: File, text_column: str | None) -> Iterable[Row | None]:
@@ -200,48 +265,3 @@ def chunks(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
         if len(chunk) == CHUNK or (row is None and chunk):
             yield chunk
             chunk = []
-
-
-def predicted_rows(model: Model, rows: list[Row], rule: DecisionRule | None, *, everything: bool,
-                   farthest: float | None = None) -> list[Row]:
-    """Text, label and score of each row, then its other columns; with `everything` the probabilities of all labels.
-
-    A column of the input that has the name of one of these is left out. Rows of a cascade say who answered. A text that
-    is farther from all classes than `farthest` gets no label.
-    """
-    from halflabel.students.cascade import Cascade
-
-    texts, by_student, distances = [row["text"] for row in rows], None, None
-    if farthest is not None:
-        p, distances = cast("TrainedModel", model).with_distances(texts)
-    elif isinstance(model, Cascade):
-        p, by_student = model.answers(texts)
-    else:
-        p = model.probabilities(texts)
-    names = model.classes.names
-    predictions: list[Row]
-    if rule is None:
-        predictions = [{"text": text, "label": names[best], "score": round(float(p_text[best]), 6)}
-                       for text, p_text, best in zip(texts, p, p.argmax(axis=1).tolist(), strict=True)]
-    else:
-        predictions = [multilabel_row(text, p_text, chosen, names)
-                       for text, p_text, chosen in zip(texts, p, rule(p), strict=True)]
-    if everything:
-        for row, p_text in zip(predictions, p.round(6).tolist(), strict=True):
-            row["probabilities"] = {str(name): share for name, share in zip(names, p_text, strict=True)}
-    if distances is not None:
-        for row, distance in zip(predictions, distances.tolist(), strict=True):
-            row["distance"] = round(distance, 6)
-            if distance > farthest:
-                row["label"] = None
-    if by_student is not None:
-        for row, answered in zip(predictions, by_student.tolist(), strict=True):
-            row["answered_by"] = "student" if answered else "teacher"
-    return [prediction | {name: value for name, value in row.items() if name not in prediction}
-            for prediction, row in zip(predictions, rows, strict=True)]
-
-
-def multilabel_row(text: str, p: Any, chosen: Any, names: Sequence[object]) -> Row:
-    """A text with its labels and their scores, the most probable first, from p (K,) and the chosen labels (K,)."""
-    columns = sorted(chosen.nonzero()[0].tolist(), key=lambda k: -p[k])
-    return {"text": text, "labels": [names[k] for k in columns], "scores": [round(float(p[k]), 6) for k in columns]}

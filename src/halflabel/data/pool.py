@@ -85,14 +85,15 @@ class PoolSource:
             return columns[0]
         return arrow_strings(join_texts([[cell or "" for cell in column.to_pylist()] for column in columns]))
 
-    def rows(self) -> Iterator[list[Row]]:
-        """Batches of rows: the text as `text`, and all other columns of the file as they are."""
+    def rows(self, part: tuple[int, int] | None = None) -> Iterator[list[Row]]:
+        """Batches of rows, or of those from start to stop: the text as `text`, and all other columns as they are."""
         options = read_options(*self.texts)
-        read_rows = None if self.file is None else detect_format(self.file, options).rows
-        if self.file is None or read_rows is None:
+        form = None if self.file is None else detect_format(self.file, options)
+        if self.file is None or form is None or form.rows is None:
             yield from ([{"text": text or ""} for text in columns[0].to_pylist()] for columns in self.batches())
             return
-        yield from (self._with_text(rows, position) for rows, position in read_rows(self.file, options))
+        batches = form.rows(self.file, options) if part is None or form.part is None else form.part(self.file, *part)
+        yield from (self._with_text(rows, position) for rows, position in batches)
 
     def _with_text(self, rows: list[Row], position: Callable[[int], str]) -> list[Row]:
         texts = join_texts([text_cells([row.pop(name, None) for row in rows], column=name,

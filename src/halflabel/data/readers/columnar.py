@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -58,16 +59,34 @@ def parquet_rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], 
     return _row_batches(file, _open_parquet(file).iter_batches(BATCH))
 
 
+def parquet_part(file: File, start: int, stop: int) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
+    """The rows from start to stop of a Parquet file; row groups without any of them are not read."""
+    parquet = _open_parquet(file)
+    sizes = [parquet.metadata.row_group(i).num_rows for i in range(parquet.num_row_groups)]
+    ends = list(accumulate(sizes))
+    groups = [i for i, end in enumerate(ends) if end > start and end - sizes[i] < stop]
+
+    def batches() -> Iterator[Any]:
+        first = ends[groups[0]] - sizes[groups[0]]
+        for batch in parquet.iter_batches(BATCH, row_groups=groups):
+            low, high = max(start - first, 0), min(stop - first, batch.num_rows)
+            if low < high:
+                yield batch.slice(low, high - low)
+            first += batch.num_rows
+
+    return _row_batches(file, batches(), start)
+
+
 def arrow_rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
     """All columns of an Arrow file or stream, a batch at a time."""
     return _row_batches(file, _arrow_batches(file))
 
 
-def _row_batches(file: File, batches: Iterable[Any]) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
+def _row_batches(file: File, batches: Iterable[Any],
+                 first: int = 0) -> Iterator[tuple[list[Row], Callable[[int], str]]]:
     """Rows of record batches; NaN, which JSON does not have, becomes null."""
     import pyarrow as pa
 
-    first = 0
     try:
         for batch in batches:
             names = list(dict.fromkeys(batch.schema.names))
@@ -84,7 +103,8 @@ def _open_parquet(file: File) -> Any:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    source = pa.BufferReader(file.content) if file.compression else file.local_path
+    source = (pa.BufferReader(file.content) if file.compression else file.stored() if file.is_remote
+              else file.local_path)
     try:
         return pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would read ahead without limit
     except (pa.ArrowException, OSError) as error:
@@ -251,7 +271,7 @@ def parquet_writer(file: Path) -> Iterator[Write]:
 
 
 register_format(Format("parquet", (".parquet", ".pq"), read_parquet, stream=stream_parquet, rows=parquet_rows,
-                       head=parquet_head, magic=(b"PAR1",), file_writer=parquet_writer))
+                       part=parquet_part, head=parquet_head, magic=(b"PAR1",), file_writer=parquet_writer))
 register_format(Format("arrow", (".arrow", ".feather", ".ipc"), read_arrow, stream=stream_arrow, rows=arrow_rows,
                        magic=(b"ARROW1", b"\xff\xff\xff\xff"),  # the second: an Arrow stream
                        written_as="parquet"))

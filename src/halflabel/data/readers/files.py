@@ -27,6 +27,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from halflabel import remote
 from halflabel.errors import DataError
 
 STDIN = "-"
@@ -50,7 +51,7 @@ class StreamCopy(NamedTuple):
 
 @dataclass(frozen=True)
 class File:
-    """A file, standard input ("-") or another stream."""
+    """A file, the address of a remote file (s3://...), standard input ("-") or another stream."""
 
     path: str
     encoding: str = field(default_factory=text_encoding.get)
@@ -132,8 +133,9 @@ class File:
 
     def blocks(self, size: int = BLOCK) -> Iterator[bytes]:
         """All bytes, decompressed and of texts as UTF-8, in blocks."""
-        with self._explained(), open(self.local_path, "rb") as raw:
+        with self._explained(), self.stored() as raw:
             stream = self._decompressed(raw)
+            raw.seek(0)  # in memory://, all that open a file share one position
             blocks = iter(lambda: bytes(stream.read(size)), b"")
             first = next(blocks, b"")
             blocks = chain([first] if first else [], blocks)
@@ -152,9 +154,17 @@ class File:
                             "encoding with --encoding") from None
 
     @property
+    def is_remote(self) -> bool:
+        return remote.is_remote(self.path)
+
+    def stored(self) -> Any:
+        """The bytes as they are stored, as a seekable binary file."""
+        return remote.open_file(self.path) if self.is_remote else open(self.local_path, "rb")
+
+    @property
     def local_path(self) -> str:
-        """A path that can be opened any number of times: the file itself, or the copy of a stream."""
-        return self._copy.path if self.is_stream else self.path
+        """A path that can be opened any number of times: the file itself, or the copy of a stream or remote file."""
+        return self._copy.path if self.is_stream or self.is_remote else self.path
 
     @cached_property
     def _stream(self) -> Any:
@@ -173,13 +183,13 @@ class File:
 
     @cached_property
     def _copy(self) -> StreamCopy:
-        """A copy of the stream, removed together with this object."""
+        """A copy of the stream or remote file, removed together with this object."""
         descriptor, path = tempfile.mkstemp(prefix="halflabel-")
         weakref.finalize(self, Path(path).unlink, missing_ok=True)
         digest = hashlib.sha256()
         try:
             with open(descriptor, "wb") as copy:
-                for block in filter(None, self.follow(0.0)):
+                for block in self._download() if self.is_remote else filter(None, self.follow(0.0)):
                     copy.write(block)
                     digest.update(block)
         except OSError as error:
@@ -187,10 +197,14 @@ class File:
                             "there, or set TMPDIR to another folder") from None
         return StreamCopy(path, digest.hexdigest())
 
+    def _download(self) -> Iterator[bytes]:
+        with self._explained(), self.stored() as raw:
+            yield from iter(lambda: bytes(raw.read(BLOCK)), b"")
+
     @cached_property
     def compression(self) -> str | None:
         """The compression of the file, by its first bytes."""
-        with open(self.local_path, "rb") as raw:
+        with self.stored() as raw:
             return compression_of(raw.read(4))
 
     def _decompressed(self, raw: IO[bytes]) -> Any:
@@ -225,7 +239,7 @@ class File:
 
     def digest(self) -> str:
         """A hash of the bytes as they are stored or were received, and of their encoding."""
-        if self.is_stream:
+        if self.is_stream or self.is_remote:
             stored = self._copy.digest[:32]
         else:
             with open(self.path, "rb") as raw:
@@ -293,7 +307,7 @@ def whole_lines(blocks: Iterable[bytes | None]) -> Iterator[bytes | None]:
 
 
 def as_files(sources: Iterable[Any]) -> list[Any]:
-    """Paths and globs (`*`, `?`, `[a-c]`, `**`, sorted by name) as files; other sources, such as frames, unchanged."""
+    """Paths, addresses and globs (`*`, `?`, `[a-c]`, `**`, sorted by name) as files; others, as frames, unchanged."""
     files: list[Any] = []
     for source in sources:
         path = str(source)
@@ -301,12 +315,18 @@ def as_files(sources: Iterable[Any]) -> list[Any]:
             files.append(source)
         elif path in STDIN_NAMES or not glob.has_magic(path) or Path(path).exists():
             files.append(File(path))
-        elif matches := sorted(name for name in glob.glob(path, recursive=True) if Path(name).is_file()):
+        elif matches := _matching(path):
             files += map(File, matches)
         else:
             raise DataError(f"no file matches {path}; check the pattern")
     check_streams(file for file in files if isinstance(file, File))
     return files
+
+
+def _matching(pattern: str) -> list[str]:
+    if remote.is_remote(pattern):
+        return remote.glob(pattern)
+    return sorted(name for name in glob.glob(pattern, recursive=True) if Path(name).is_file())
 
 
 def check_streams(files: Iterable[File]) -> None:

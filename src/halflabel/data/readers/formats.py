@@ -61,6 +61,8 @@ Stream = Callable[[File, ReadOptions, list[str]], Iterator[list[Any]]]
 Row = dict[str, Any]
 # Batches of rows with all columns, each with the positions of its rows for messages.
 Rows = Callable[[File, ReadOptions], Iterator[tuple[list[Row], Callable[[int], str]]]]
+# The same for the rows from start to stop, without reading those before.
+Part = Callable[[File, int, int], Iterator[tuple[list[Row], Callable[[int], str]]]]
 Write = Callable[[Sequence[Row]], None]
 
 
@@ -69,7 +71,8 @@ class Format:
     """A file format: how it is recognised, read and written.
 
     `read` reads a whole file. `stream` reads columns in batches; without it a file is read whole. `rows` reads all
-    columns in batches, with their values as they are. `head` reads the first rows, where reading all takes long.
+    columns in batches, with their values as they are, and `part` some of the rows, in formats that store how many there
+    are. `head` reads the first rows, where reading all takes long.
     `confidence` is how likely a text without a known suffix is in this format, from 0 to 1. A format is written by a
     `text_writer`, which works on any text stream, or a `file_writer`; predictions for a file whose format has neither
     are written as `written_as`.
@@ -80,6 +83,7 @@ class Format:
     read: Read
     stream: Stream | None = None
     rows: Rows | None = None
+    part: Part | None = None
     head: Read | None = None
     magic: tuple[bytes, ...] = ()
     confidence: Callable[[str, ReadOptions], float] = lambda text, options: 0.0
