@@ -31,6 +31,8 @@ T = TypeVar("T")
 class RankLost(Interrupted):
     """Another process of the run has ended, so that this one cannot go on."""
 
+    undone = False  # whether training is in the state after its last step
+
 
 class Ranks:
     """The processes of a run and what they exchange; a single one exchanges nothing."""
@@ -60,12 +62,14 @@ class Ranks:
             gradient.copy_(mean.view_as(gradient))
 
     def any(self, flag: bool) -> bool:
-        """Whether the flag is set in any process."""
+        """Whether the flag is set in any process, or one has ended."""
         if not self.several:
             return flag
         flags = torch.tensor(int(flag))
-        with lost_if_it_fails():
+        try:
             dist.all_reduce(flags, dist.ReduceOp.MAX)
+        except RuntimeError:
+            return True
         return bool(flags)
 
     def from_first(self, compute: Callable[[], T]) -> T:

@@ -58,21 +58,21 @@ def train(trainer: Trainer, store: CheckpointStore, report: Report, dev_scorer: 
     with stop_requested() as stop:
         while True:
             while trainer.plan_step < trainer.plan.steps:
-                lost = ""
+                lost = None
                 try:
                     if trainer.at_epoch_start:
                         trainer.start_epoch(store, report, dev_scorer)
                     report(trainer.train_step(report))
                     stopping = ranks.any(stop.is_set())
                 except RankLost as error:
-                    stopping, lost = True, f"{error}; "
-                # a process that is lost between two phases of a step leaves a step that is half done
-                whole = not lost or len(trainer.objective.phases) == 1
+                    stopping, lost = True, error
+                whole = lost is None or lost.undone
                 if whole and (stopping or time.monotonic() - saved > checkpoint_seconds):
                     store.checkpoint(trainer.step, trainer.tensors(), trainer.position())
                     saved = time.monotonic()
                 if stopping:
-                    raise Interrupted(f"{lost}stopped after step {trainer.step} of {trainer.steps}")
+                    reason = f"{lost}; " if lost else ""
+                    raise Interrupted(f"{reason}stopped after step {trainer.step} of {trainer.steps}")
             if (outcome := trainer.finish(store, report, dev_scorer)) is not None:
                 return outcome
 
@@ -138,8 +138,9 @@ class Trainer:
         before = copied(dict(self.objective.named_buffers())) if may_fail else {}
         try:
             result, *_ = [self.optimize(phase, batch, weight) for phase in self.objective.phases]
-        except RankLost:
+        except RankLost as lost:
             self.objective.load_state_dict(before, strict=False)
+            lost.undone = len(self.objective.phases) == 1  # else an earlier phase may have changed weights
             raise
         except torch.OutOfMemoryError:
             if self.objective.ranks.several:  # which would all have to go back
@@ -187,6 +188,7 @@ class Trainer:
 
     def start_epoch(self, store: CheckpointStore, report: Report, dev_scorer: DevScorer | None) -> None:
         """Updates the statistics (Eqs. 6 to 8), checks for collapse, saves the best model so far."""
+        self.objective.ranks.copy_first(self.objective.buffers())
         first = self.plan_step == self.plan.warmup
         if first:
             if self.plan.warmup:
@@ -208,7 +210,6 @@ class Trainer:
             device = self.objective.device
             self.objective.network.angles.update(statistics.f.to(device), statistics.y.to(device))
         self.objective.penalty.update(self.objective.network.head)
-        self.objective.ranks.copy_first(self.objective.buffers())
         figures |= statistics.figures(self.problem) | self.objective.report()
         if self.plan_step > 0:
             figures |= self.save_best(store, dev_scorer)
