@@ -98,7 +98,8 @@ def predict(
     target = None if out is None else Path(out)
     if target is not None and not is_remote(str(out)):
         check_apart(target, [*(source.path for source in sources), *model_files(model)], SHARDS if sharded else None)
-    kind = "parquet" if sharded and chosen == "parquet" else check_output(None if sharded else target, chosen, force=force)
+    kind = ("parquet" if sharded and chosen == "parquet"
+            else check_output(None if sharded else target, chosen, force=force))
     openable = partial(open_model, device=device, precision=precision)
     if out is not None and sharded:
         farthest = farthest_known(openable(model, backend), coverage) if unknown or coverage is not None else None
