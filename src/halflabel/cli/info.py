@@ -87,7 +87,7 @@ def about_model(folder: Path) -> dict[str, Any]:
             "written": written.isoformat(timespec="seconds"), "seconds": ended.get("seconds"),
             **config.get("compute", {}),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
-            "temperature": config.get("temperature"), "recognises_unknown_texts": (folder / UNKNOWN).is_file(),
+            "temperature": config.get("temperature"), "can_abstain": (folder / UNKNOWN).is_file(),
             "last_metrics": last_metrics(folder), **about_decision(decision),
             **({} if decision is None else {"hard_labels": config.get("hard_labels", [])})}
 
