@@ -1,0 +1,422 @@
+"""Kills, full disks, hostile files and long runs: what is left behind, compared with an undisturbed run.
+
+    python benchmarks/torture.py kills --work FOLDER [--kills 1000]
+    python benchmarks/torture.py soak --work FOLDER [--minutes 120]
+
+kills     SIGKILL at random moments of train, predict, bench, pool import and export; after several kills the job is
+          resumed to its end, and its files are compared with those of a run that nobody disturbed
+soak      predictions in one process and a server in another, both under light load: memory and open files each minute
+
+Commands are forked from a process that has already imported the libraries, so that a kill hits the work and not the
+imports. Models are tiny and texts are generated. Each part appends its lines to results/torture.jsonl as it goes on,
+and a script that was stopped continues where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import hashlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from pool import TOPICS, tiny_encoder, vocabulary, written
+from protocol import Results
+
+KILLS_PER_ROUND = 6
+PATIENCE = 300.0  # seconds after which a command counts as hanging
+TIMES = re.compile(r'"(seconds|cpu_seconds|wall_seconds|megabytes|finished)": *("[^"]*"|[\d.e+-]+)')
+DIGESTS = re.compile(r'"config\.json": *"[0-9a-f]+"')
+
+
+def main() -> None:
+    options = parse()
+    os.environ.update(HF_HUB_OFFLINE="1", OMP_NUM_THREADS="1", HALFLABEL_CACHE=str(options.work / "cache"))
+    options.work.mkdir(parents=True, exist_ok=True)
+    make_inputs(options.work)
+    PARTS[options.part](options)
+
+
+def make_inputs(work: Path) -> None:
+    """Labelled texts with one label and with several, pools, and an encoder; the same ones each time."""
+    encoder = tiny_encoder(work)
+    if (work / "inputs.done").exists():
+        return
+    rng, words = np.random.default_rng(7), np.array(vocabulary())
+    topics = np.arange(40) % TOPICS
+    labelled = written(rng, topics, words)
+    write_csv(work / "labelled.csv", ["text", "label"], zip(labelled, map("topic {}".format, topics), strict=True))
+    write_csv(work / "several.csv", ["text", "labels"],
+              ([text, f"topic {k};{'long' if len(text) > 280 else 'short'}"]
+               for text, k in zip(labelled, topics, strict=True)))
+    for name, count in (("pool", 200), ("large", 20_000)):
+        texts = written(rng, rng.integers(0, TOPICS, count), words)
+        texts += texts[: count // 10]  # duplicates
+        (work / f"{name}.jsonl").write_text("".join(json.dumps({"text": text, "id": i}) + "\n"
+                                                    for i, text in enumerate(texts)), encoding="utf-8")
+    train = ["train", str(work / "labelled.csv"), "--encoder", encoder, "--plan", "frozen"]
+    shutil.rmtree(work / "model", ignore_errors=True)
+    expect(0, forked([*train, "--out", str(work / "model")], work))
+    (work / "inputs.done").touch()
+
+
+def pool_texts(work: Path) -> list[str]:
+    return [json.loads(line)["text"] for line in (work / "pool.jsonl").read_text(encoding="utf-8").splitlines()]
+
+
+def write_csv(file: Path, header: list[str], rows: Any) -> None:
+    with open(file, "w", encoding="utf-8", newline="") as stream:
+        lines = csv.writer(stream)
+        lines.writerow(header)
+        lines.writerows(rows)
+
+
+# Commands in forked processes
+
+@dataclass(frozen=True)
+class Ended:
+    """How a command ended: its exit code (None: killed), what it printed, and its seconds."""
+
+    code: int | None
+    output: str
+    seconds: float
+
+
+def forked(arguments: list[str], folder: Path, *, kill_after: float | None = None,
+           prepare: Callable[[], None] | None = None) -> Ended:
+    """Runs a command in a folder with its own cache, in a forked process; kills it if it runs that many seconds."""
+    log, began = folder / "output.log", time.monotonic()
+    child = os.fork()
+    if child == 0:
+        child_main(arguments, folder, log, prepare)
+    limit = PATIENCE if kill_after is None else kill_after
+    while (waited := os.waitpid(child, os.WNOHANG))[0] == 0:
+        if time.monotonic() - began >= limit:
+            os.killpg(child, signal.SIGKILL)
+            waited = os.waitpid(child, 0)
+            break
+        time.sleep(0.001)
+    seconds = time.monotonic() - began
+    if kill_after is None and seconds >= PATIENCE:
+        return Ended(-1, "it hangs", seconds)
+    output = log.read_text(encoding="utf-8", errors="replace") if log.exists() else ""
+    return Ended(None if os.WIFSIGNALED(waited[1]) else os.WEXITSTATUS(waited[1]), output, seconds)
+
+
+def child_main(arguments: list[str], folder: Path, log: Path, prepare: Callable[[], None] | None) -> None:
+    """What the forked process does: the command as a shell would start it, then its end."""
+    code: Any = 1
+    try:
+        os.setsid()
+        os.chdir(folder)
+        stream = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        for number in (1, 2):
+            os.dup2(stream, number)
+        os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+        os.environ["HALFLABEL_CACHE"] = str(folder / "cache")
+        sys.argv = ["halflabel", *arguments]
+        if prepare is not None:
+            prepare()
+        from halflabel.cli import main as command
+
+        command()
+        code = 0
+    except SystemExit as end:
+        code = end.code or 0
+    except BaseException:
+        import traceback
+
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(int(code))
+
+
+def expect(code: int, ended: Ended) -> None:
+    """Stops the script if a command that has to work did not."""
+    if ended.code != code:
+        raise SystemExit(f"a command ended with {ended.code}, not {code}:\n{ended.output}")
+
+
+def import_everything() -> None:
+    """Imports what the commands import, before processes are forked."""
+    import onnx  # noqa: F401
+    import onnxruntime  # noqa: F401
+    import onnxscript  # noqa: F401
+    import pyarrow.compute
+    import pyarrow.json
+    import pyarrow.parquet  # noqa: F401
+    import torch.onnx  # noqa: F401
+    import transformers.models.auto  # noqa: F401
+
+    import halflabel.bench.report
+    import halflabel.classifier
+    import halflabel.persistence.onnx_export  # noqa: F401
+    from halflabel.methods import find
+
+    find("lift")
+
+
+# Kills
+
+@dataclass(frozen=True)
+class Job:
+    """A command, how it continues after a kill, and the outputs that are compared."""
+
+    name: str
+    command: list[str]
+    resume: Callable[[Path], list[str]]  # what is added in a folder that a kill left behind
+    share: float  # of all kills
+
+
+def jobs(work: Path) -> list[Job]:
+    """The jobs; paths of outputs are relative to the folder of a round."""
+    train = ["--unlabelled", str(work / "pool.jsonl"), "--encoder", str(work / "encoder"), "--out", "out",
+             "--checkpoint-seconds", "0.02", "--quiet"]
+    steps = ["--set", "epochs=3", "--set", "epoch_steps=6", "--set", "warmup=4"]
+    labelled, several, model = (str(work / name) for name in ("labelled.csv", "several.csv", "model"))
+    predict = ["predict", model, str(work / "pool.jsonl"), "--quiet", "--out", "out"]
+    bench = ["bench", "run", "--sets", labelled, "--methods", "ce,bdd-s", "--labelled", "2/class", "--seeds", "0",
+             "--encoder", str(work / "encoder"), *steps, "--set", "survey=20", "--out", "out"]
+    return [
+        Job("train frozen", ["train", labelled, *train, *steps, "--method", "bdd-f", "--plan", "frozen"], resumed, 0.2),
+        Job("train laptop", ["train", labelled, *train, *steps, "--method", "bdd-s", "--plan", "laptop"], resumed, 0.2),
+        Job("train several labels", ["train", several, *train, *steps, "--plan", "frozen"], resumed, 0.15),
+        Job("predict to a file", [*predict[:-1], "out.csv"], again, 0.1),
+        Job("predict to shards", [*predict, "--shard", "20"], resumed, 0.1),
+        Job("bench queue", bench, again, 0.05),
+        Job("pool import", ["check", labelled, "--unlabelled", str(work / "large.jsonl"), "--no-tokens"], again, 0.1),
+        Job("export", ["export", model, "--onnx", "out", "--quiet"], again, 0.1)]
+
+
+def resumed(folder: Path) -> list[str]:
+    marks = ("run.json", "shards.json")
+    return ["--resume"] if any((folder / "out" / mark).exists() for mark in marks) else []
+
+
+def again(folder: Path) -> list[str]:
+    return []
+
+
+def kills(options: argparse.Namespace) -> None:
+    """Rounds of kills until their number is reached, the job with the most kills still to do first."""
+    results = Results("torture")
+    import_everything()
+    all_jobs = jobs(options.work)
+    references = {job.name: reference(options.work, job) for job in all_jobs}
+    while True:
+        lines = [line for line in results if line["what"] == "kills"]
+        done = {job.name: sum(line["kills"] for line in lines if line["job"] == job.name) for job in all_jobs}
+        job = max(all_jobs, key=lambda job: job.share * options.kills - done[job.name])
+        if done[job.name] >= job.share * options.kills:
+            break
+        number = sum(line["job"] == job.name for line in lines)
+        line = kill_round(options.work, job, number, *references[job.name])
+        results.add(what="kills", job=job.name, round=number, **line)
+        print(job.name, number, line, flush=True)
+    print(f"{sum(done.values())} kills", done)
+
+
+def reference(work: Path, job: Job) -> tuple[dict[str, str], float]:
+    """The files of an undisturbed run, in a process of its own, and the seconds that a forked one takes."""
+    folder = empty(work / "reference" / job.name.replace(" ", "-"))
+    subprocess.run([sys.executable, "-m", "halflabel", *job.command], check=True, cwd=folder, capture_output=True,
+                   env=os.environ | {"HALFLABEL_CACHE": str(folder / "cache")})
+    files = contents(folder)
+    ended = forked(job.command, empty(folder))
+    expect(0, ended)
+    if contents(folder) != files:
+        raise SystemExit(f"{job.name}: two undisturbed runs differ: {differences(files, contents(folder))}")
+    return files, ended.seconds
+
+
+def kill_round(work: Path, job: Job, number: int, files: dict[str, str], duration: float) -> dict[str, Any]:
+    """Several kills, then an undisturbed end; what differs from the reference, is lacking or was left behind."""
+    rng = random.Random(f"{job.name} {number}")
+    folder = empty(work / "killed" / job.name.replace(" ", "-"))
+    moments, problems, finished = [], [], False
+    for _ in range(KILLS_PER_ROUND):
+        moment = rng.uniform(0.0, duration)
+        ended = forked([*job.command, *job.resume(folder)], folder, kill_after=moment)
+        if ended.code is None:
+            moments.append(round(moment, 3))
+        else:
+            finished = True
+            problems += unexpected(ended)
+            break
+    if not (finished and not job.resume(folder)):
+        ended = forked([*job.command, *job.resume(folder)], folder)
+        already = job.name == "export" and "exists already" in ended.output  # a kill after the last rename
+        problems += [] if already else unexpected(ended)
+    return {"kills": len(moments), "moments": moments, "duration": round(duration, 2), "problems": problems,
+            **differences(files, contents(folder))}
+
+
+def unexpected(ended: Ended) -> list[str]:
+    return [] if ended.code == 0 else [f"exit code {ended.code}: {ended.output.strip()[-300:]}"]
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """A hash of each file, times left out; keys of caches and locks of the finished are not compared."""
+    return {file.relative_to(folder).as_posix(): digest(file) for file in sorted(folder.rglob("*"))
+            if file.is_file() and file.name not in ("output.log", "lock")}
+
+
+def digest(file: Path) -> str:
+    content = file.read_bytes()
+    if file.suffix in (".json", ".jsonl", ".html", ".md"):
+        text = DIGESTS.sub("", TIMES.sub("", content.decode()))
+        content = b"" if file.suffix in (".html", ".md") else text.encode()
+    return hashlib.blake2b(content, digest_size=12).hexdigest()
+
+
+def differences(files: dict[str, str], found: dict[str, str]) -> dict[str, list[str]]:
+    """Files that are lost, that differ, and that are there in addition."""
+    return {"lost": sorted(files.keys() - found.keys()),
+            "different": sorted(name for name in files.keys() & found.keys() if files[name] != found[name]),
+            "left_behind": sorted(found.keys() - files.keys())}
+
+
+def empty(folder: Path) -> Path:
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    return folder
+
+
+# Soak
+
+def soak(options: argparse.Namespace) -> None:
+    """Two processes under light load; a line each minute, and a summary at the end."""
+    results = Results("torture")
+    if options.lines:
+        results.file = options.lines
+    began, sample, started = time.monotonic(), 0, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+    with predicting(options.work) as predictor, serving(options.work) as (server, url):
+        rng, texts, requests = random.Random(0), pool_texts(options.work), 0
+        while (minutes := (time.monotonic() - began) / 60) < options.minutes:
+            if minutes >= sample:
+                results.add(what="soak", started=started, minute=sample, requests=requests,
+                            predict=usage(predictor.pid), serve=usage(server.pid))
+                sample += 1
+                if sample % 15 == 0:
+                    server.send_signal(signal.SIGHUP)  # loads the model again
+            ask(url, rng.sample(texts, rng.randint(1, 8)))
+            requests += 1
+            assert predictor.poll() is None and server.poll() is None, "a process has ended"
+            time.sleep(0.3)
+    samples = [line for line in results if line.get("started") == started and line["minute"] >= options.minutes // 12]
+    for name in ("predict", "serve"):
+        minute = np.array([line["minute"] for line in samples], float)
+        megabytes = np.array([line[name]["megabytes"] for line in samples])
+        files = [line[name]["open_files"] for line in samples]
+        slope = 60 * float(np.polyfit(minute, megabytes, 1)[0]) if len(samples) > 1 else 0.0
+        results.add(what="soak summary", started=started, process=name, minutes=int(minute[-1]),
+                    requests=requests, first_mb=float(megabytes[0]), last_mb=float(megabytes[-1]), mb_per_hour=round(slope, 2),
+                    open_files=[min(files), max(files)])
+
+
+@contextmanager
+def predicting(work: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that predicts for ever: with the model, with its export, and by the command itself."""
+    process = subprocess.Popen([sys.executable, __file__, "predict-for-ever", "--work", str(work)])
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def predict_for_ever(options: argparse.Namespace) -> None:
+    """Batches of all sizes and lengths; every 50th the models are loaded again, and the command writes a file."""
+    from halflabel.cli.models import open_model
+
+    work, rng, texts = options.work, random.Random(1), pool_texts(options.work)
+    if not (work / "exported").exists():
+        expect(0, forked(["export", str(work / "model"), "--onnx", str(work / "exported")], work))
+    sys.argv = ["halflabel", "predict", str(work / "model"), str(work / "pool.jsonl"), "--out",
+                str(work / "soak.csv"), "--force", "--quiet"]
+    from halflabel.cli import main as command
+
+    devnull = open(os.devnull, "w")  # noqa: SIM115
+    sys.stdout = devnull
+    models: list[Any] = []
+    for i in range(sys.maxsize):
+        if i % 50 == 0:
+            models = [open_model(work / name) for name in ("model", "exported")]
+            try:
+                command()
+            except SystemExit as end:
+                if end.code:
+                    raise
+        batch = [text[: rng.randint(1, len(text))] for text in rng.sample(texts, rng.randint(1, 40))]
+        for model in models:
+            model.probabilities(batch)
+        time.sleep(0.5)
+
+
+@contextmanager
+def serving(work: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+    """A server of the model, and its address."""
+    log = work / "serve.log"
+    with open(log, "wb") as stream:
+        process = subprocess.Popen([sys.executable, "-m", "halflabel", "serve", str(work / "model"), "--port", "0"],
+                                   stderr=stream)
+    try:
+        while not (found := re.search(r"at (http://\S+),", log.read_text(encoding="utf-8"))):
+            assert process.poll() is None, log.read_text(encoding="utf-8")
+            time.sleep(0.1)
+        yield process, found[1]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def ask(url: str, texts: list[str]) -> None:
+    request = urllib.request.Request(f"{url}/predict", json.dumps({"inputs": texts}).encode(),
+                                     {"Content-Type": "application/json"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        assert len(json.load(answer)) == len(texts), "an answer for each text"
+
+
+def usage(process: int) -> dict[str, Any]:
+    """Resident memory without mapped files, and open files of a process."""
+    status = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
+    return {"megabytes": round(int(status["RssAnon"].split()[0]) / 1024, 1),
+            "rss_mb": round(int(status["VmRSS"].split()[0]) / 1024, 1),
+            "threads": int(status["Threads"]), "open_files": len(os.listdir(f"/proc/{process}/fd"))}
+
+
+PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
+    "kills": kills, "soak": soak, "predict-for-ever": predict_for_ever}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("part", choices=PARTS)
+    parser.add_argument("--work", type=Path, required=True, help="folder for inputs, models and outputs")
+    parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
+    parser.add_argument("--lines", type=Path, help="where the soak writes its lines, if not to the results")
+    options = parser.parse_args()
+    options.work = options.work.absolute()
+    return options
+
+
+if __name__ == "__main__":
+    main()
