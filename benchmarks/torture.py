@@ -199,10 +199,10 @@ def jobs(work: Path) -> list[Job]:
         Job("train laptop", ["train", labelled, *train, *steps, "--method", "bdd-s", "--plan", "laptop"], resumed, 0.2),
         Job("train several labels", ["train", several, *train, *steps, "--plan", "frozen"], resumed, 0.15),
         Job("predict to a file", [*predict[:-1], "out.csv"], again, 0.1),
-        Job("predict to shards", [*predict, "--shard", "20"], resumed, 0.1),
+        Job("predict to shards", [*predict, "--shard", "20"], resumed, 0.15),
         Job("bench queue", bench, again, 0.05),
         Job("pool import", ["check", labelled, "--unlabelled", str(work / "large.jsonl"), "--no-tokens"], again, 0.1),
-        Job("export", ["export", model, "--onnx", "out", "--quiet"], again, 0.1)]
+        Job("export", ["export", model, "--onnx", "out", "--quiet"], again, 0.05)]
 
 
 def resumed(folder: Path) -> list[str]:
@@ -327,8 +327,8 @@ def soak(options: argparse.Namespace) -> None:
         files = [line[name]["open_files"] for line in samples]
         slope = 60 * float(np.polyfit(minute, megabytes, 1)[0]) if len(samples) > 1 else 0.0
         results.add(what="soak summary", started=started, process=name, minutes=int(minute[-1]),
-                    requests=requests, first_mb=float(megabytes[0]), last_mb=float(megabytes[-1]), mb_per_hour=round(slope, 2),
-                    open_files=[min(files), max(files)])
+                    requests=requests, first_mb=float(megabytes[0]), last_mb=float(megabytes[-1]),
+                    mb_per_hour=round(slope, 2), open_files=[min(files), max(files)])
 
 
 @contextmanager

@@ -11,10 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
 
-from halflabel.atomic import temporary_path, write_folder, write_text
+from halflabel.atomic import replace_file, temporary_path, write_folder, write_text
+from halflabel.data.corpus import Corpus
 from halflabel.errors import OutputError
 from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, filled, locked, replacing, try_lock
+from halflabel.persistence.training_texts import write_text_hashes
+from halflabel.training.checkpoint import write_tensors
 
 
 @pytest.fixture
@@ -172,3 +176,33 @@ def test_targets_of_links_are_written(tmp_path: Path) -> None:
         write_text(tmp_path / "run" / "run.json", "text")
     assert texts(tmp_path / "far") == {"file": "text", "folder/inside": "text", "run/run.json": "text"}
     assert all((tmp_path / name).is_symlink() for name in ("file", "folder", "run"))
+
+
+class TestTemporaryFiles:
+    def test_those_of_a_killed_process_are_removed_by_the_next_that_writes_the_path(self, tmp_path: Path) -> None:
+        for name in ("labels.csv", "export"):
+            temporary_path(tmp_path / name).mkdir()
+        other = temporary_path(tmp_path / "labels.csv.gz")
+        other.touch()
+        write_text(tmp_path / "labels.csv", "new")
+        write_folder(tmp_path / "export", lambda folder: (folder / "model.onnx").touch())
+        assert {path.name for path in tmp_path.iterdir()} == {"labels.csv", "export", other.name}
+
+    def test_those_of_a_living_process_stay(self, tmp_path: Path) -> None:
+        with replace_file(tmp_path / "labels.csv") as first:
+            first.write_text("first")
+            write_text(tmp_path / "labels.csv", "second")
+            assert first.read_text() == "first"
+        assert texts(tmp_path) == {"labels.csv": "first"}
+
+    @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+    def test_files_have_the_permissions_of_the_umask(self, tmp_path: Path, mask: int) -> None:
+        before = os.umask(mask)
+        try:
+            write_tensors(tmp_path / "model.safetensors", {"weight": torch.ones(2)})
+            write_text_hashes(tmp_path, Corpus(["a"], ["x"]), Corpus(["b"], [None]))
+            write_folder(tmp_path / "folder", lambda folder: write_text(folder / "config.json", "{}"))
+        finally:
+            os.umask(before)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+        assert modes == dict.fromkeys(("model.safetensors", "texts.safetensors", "config.json"), 0o666 & ~mask)

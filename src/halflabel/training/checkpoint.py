@@ -37,7 +37,6 @@ def write_tensors(file: Path, tensors: State) -> None:
             save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, temporary)
         except SafetensorError as error:
             raise OSError(str(error)) from error
-        temporary.chmod(0o644)  # safetensors makes files for their owner alone
 
 
 def read_tensors(file: Path) -> State:
