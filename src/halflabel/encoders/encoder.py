@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.encoders.acceleration import bf16_products, compiled_forward, faster_form
+from halflabel.encoders.acceleration import bf16_products, compiled_forward, faster_form, few_shapes
 from halflabel.encoders.batching import padded_width
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
 from halflabel.encoders.tokenizer import token_ids
@@ -127,7 +127,11 @@ class Encoder(TextEncoder):
 
     def inference_forward(self, tokens: list[np.ndarray], *, backend: Backend, dtype: torch.dtype | None,
                           few: bool) -> Forward:
-        return compiled_forward(self, dtype) if backend == "compile" else faster_form(self, tokens, dtype, few=few)
+        if backend == "compile":
+            return compiled_forward(self, dtype)
+        form = faster_form(self, tokens, dtype, few=few)
+        weight = next(form.parameters())
+        return few_shapes(form) if weight.dtype == torch.bfloat16 and weight.device.type == "cpu" else form
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return token_ids(self.tokenizer, texts, self.max_tokens)
