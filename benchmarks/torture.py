@@ -223,7 +223,7 @@ def kills(options: argparse.Namespace) -> None:
     while True:
         lines = [line for line in results if line["what"] == "kills"]
         done = {job.name: sum(line["kills"] for line in lines if line["job"] == job.name) for job in all_jobs}
-        job = max(all_jobs, key=lambda job: job.share * options.kills - done[job.name])
+        job = min(all_jobs, key=lambda job: done[job.name] / job.share)
         if done[job.name] >= job.share * options.kills:
             break
         number = sum(line["job"] == job.name for line in lines)
@@ -297,6 +297,271 @@ def empty(folder: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     return folder
+
+
+# Hostile inputs: many cases in forked processes with a memory limit
+
+MEGABYTES = 768  # of address space that a case may take in addition
+SECONDS = 20  # that a case may take; the machine may be busy
+CHUNK = 25  # cases in a process
+
+
+def cases_in_processes(numbers: list[int], case: Callable[[int], str], folder: Path) -> dict[int, str]:
+    """What came of each case, tried in forked processes; one that dies is named and followed by another."""
+    outcomes: dict[int, str] = {}
+    lines = folder / "outcomes.jsonl"
+    while left := [number for number in numbers if number not in outcomes]:
+        lines.unlink(missing_ok=True)
+        child = os.fork()
+        if child == 0:
+            limited_cases(left, case, lines)
+        status = wait_while_it_works(child, lines)
+        done = [json.loads(line) for line in lines.read_text().splitlines()] if lines.exists() else []
+        outcomes |= dict(done)
+        if status != 0 and len(done) < len(left):
+            outcomes[left[len(done)]] = f"died with status {status}"
+    return outcomes
+
+
+def wait_while_it_works(child: int, lines: Path) -> int:
+    """The status with which a process ended; it is killed once it has added no line for too long."""
+    size, since = -1, time.monotonic()
+    while (waited := os.waitpid(child, os.WNOHANG))[0] == 0:
+        now = lines.stat().st_size if lines.exists() else 0
+        if now != size:
+            size, since = now, time.monotonic()
+        elif time.monotonic() - since > 2 * SECONDS:
+            os.kill(child, signal.SIGKILL)
+            return os.waitpid(child, 0)[1]
+        time.sleep(0.01)
+    return waited[1]
+
+
+def limited_cases(numbers: list[int], case: Callable[[int], str], lines: Path) -> None:
+    """What a forked process does: its cases, with limits of memory and time, then its end."""
+    import resource
+    import warnings
+
+    warnings.simplefilter("ignore")
+    size = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + (MEGABYTES << 20), resource.RLIM_INFINITY))
+    signal.signal(signal.SIGALRM, too_long)
+    os.dup2(os.open(os.devnull, os.O_RDWR), 0)
+    with open(lines, "w") as stream:
+        for number in numbers:
+            signal.alarm(SECONDS)
+            outcome = attempt(case, number)
+            signal.alarm(0)
+            stream.write(json.dumps([number, outcome]) + "\n")
+            stream.flush()
+    os._exit(0)
+
+
+def too_long(*_: object) -> None:
+    raise TimeoutError(f"longer than {SECONDS} s")
+
+
+def attempt(case: Callable[[int], str], number: int) -> str:
+    """`refused` or what the case returns; anything else is a defect, described with its place."""
+    from halflabel.errors import HalflabelError
+
+    try:
+        return case(number)
+    except HalflabelError as error:
+        return "refused" if "\n" not in str(error) else f"several lines: {error}"
+    except BaseException as error:
+        import traceback
+
+        last = [frame for frame in traceback.extract_tb(error.__traceback__) if "halflabel" in frame.filename][-1:]
+        place = ", ".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in last)
+        return f"{type(error).__name__} at {place}: {str(error)[:150]}"
+
+
+def hostile(what: str, total: int, case: Callable[[int], str], folder: Path) -> None:
+    """Adds lines of CHUNK cases each until there are enough; defects are listed by number."""
+    results = Results("torture")
+    for start in range(0, total, CHUNK):
+        if results.has(what=what, first=start):
+            continue
+        outcomes = cases_in_processes(list(range(start, start + CHUNK)), case, folder)
+        defects = {str(number): outcome for number, outcome in outcomes.items() if outcome not in GOOD}
+        counts = {name: sum(outcome == name for outcome in outcomes.values()) for name in GOOD}
+        results.add(what=what, first=start, cases=CHUNK, **counts, defects=defects)
+        for number, outcome in defects.items():
+            print(what, number, outcome, flush=True)
+    lines = [line for line in results if line["what"] == what]
+    print(what, {name: sum(line[name] for line in lines) for name in GOOD}, "defects:",
+          sum(len(line["defects"]) for line in lines))
+
+
+GOOD = ("refused", "accepted", "same predictions", "other weights")
+
+
+def hostile_files(options: argparse.Namespace) -> None:
+    """Bad files for all readers."""
+    import_everything()
+    from halflabel.data.readers.formats import formats
+
+    formats()
+    good = in_another_process(lambda: good_files(options.work), options.work / "good")
+    folder = empty(options.work / "files")
+
+    def case(number: int) -> str:
+        from halflabel.data.pool import open_pool
+        from halflabel.data.readers.read import read
+
+        rng = random.Random(number)
+        name, content = mutated_file(rng, good)
+        file = folder / f"{number}-{name}"
+        file.write_bytes(content)
+        cache = folder / f"{number}-pools"
+        try:
+            outcomes = [attempt(lambda _: len(read(file)) and "accepted", number),
+                        attempt(lambda _: len(open_pool([str(file)], folder=cache)[0]) and "accepted", number),
+                        attempt(lambda _: sum(map(len, open_rows(file))) and "accepted", number)]
+            half = [path.name for path in cache.rglob("*") if path.name.startswith(".")] if cache.exists() else []
+            bad = [outcome for outcome in outcomes if outcome not in (*GOOD, 0)] + [f"left {name}" for name in half]
+            return bad[0] if bad else "refused" if "refused" in outcomes else "accepted"
+        finally:
+            file.unlink()
+            shutil.rmtree(cache, ignore_errors=True)
+
+    def open_rows(file: Path) -> Iterator[list[Any]]:
+        from halflabel.data.pool import open_source
+        from halflabel.data.readers.files import as_files
+
+        return open_source(as_files([str(file)])[0]).rows()
+
+    hostile("files", options.files, case, folder)
+
+
+def in_another_process(make: Callable[[], dict[str, bytes]], folder: Path) -> dict[str, bytes]:
+    """Files made in a forked process: this one starts no threads, which its later forks would lack."""
+    if not folder.exists():
+        child = os.fork()
+        if child == 0:
+            new = empty(folder.with_name("unfinished"))
+            for name, content in make().items():
+                (new / name).write_bytes(content)
+            new.rename(folder)
+            os._exit(0)
+        os.waitpid(child, 0)
+    return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def good_files(work: Path) -> dict[str, bytes]:
+    """A small file of each format."""
+    import gzip
+    import io
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    texts = [text[:60] for text in pool_texts(work)[:30]]
+    labels = [f"topic {i % 3}" for i in range(30)]
+    records = [{"text": texts[i], "label": labels[i], "id": i} for i in range(30)]
+    table = pa.Table.from_pylist(records)
+    lists = pa.table({"text": texts, "labels": [[label, "x"] for label in labels]})
+    parquet, arrow, stream = io.BytesIO(), io.BytesIO(), io.BytesIO()
+    pq.write_table(table, parquet)
+    with pa.ipc.new_file(arrow, lists.schema) as writer:
+        writer.write_table(lists)
+    with pa.ipc.new_stream(stream, table.schema) as writer:
+        writer.write_table(table)
+
+    def lines(rows: list[dict[str, Any]]) -> bytes:
+        return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+    rows = "".join(f'"{row["text"]}",{row["label"]},{row["id"]}\n' for row in records)
+    studio = [{"id": i, "data": {"text": row["text"]}, "annotations": [{"result": [
+        {"type": "choices", "from_name": "topic", "value": {"choices": [row["label"]]}}]}]}
+        for i, row in enumerate(records)]
+    minimal = [{"id": i, "text": row["text"], "topic": row["label"], "annotator": 1, "annotation_id": i,
+                "lead_time": 1.0} for i, row in enumerate(records)]
+    files = {
+        "a.csv": f"text,label,id\n{rows}".encode(), "a.tsv": f"text,label,id\n{rows}".replace(",", "\t").encode(),
+        "a.jsonl": lines(records), "a.json": json.dumps(records).encode(), "a.txt": "\n".join(texts).encode(),
+        "a.parquet": parquet.getvalue(), "a.arrow": arrow.getvalue(), "stream.arrow": stream.getvalue(),
+        "studio.json": json.dumps(studio).encode(), "minimal.json": json.dumps(minimal).encode(),
+        "doccano.jsonl": lines([row | {"label": [row["label"]], "Comments": []} for row in records]),
+        "prodigy.jsonl": lines([row | {"answer": "accept"} for row in records]),
+        "studio.csv": b"text,topic,annotator,annotation_id,lead_time\n" + b"".join(
+            f'"{row["text"]}","{{""choices"": [""{row["label"]}""]}}",1,1,1.0\n'.encode() for row in records)}
+    zstd = {f"{name}.zst": pa.compress(content, codec="zstd", asbytes=True) for name, content in files.items()}
+    return files | {f"{name}.gz": gzip.compress(content) for name, content in files.items()} | zstd
+
+
+def mutated_file(rng: random.Random, good: dict[str, bytes]) -> tuple[str, bytes]:
+    """A good file with one to three mutations; sometimes under the name of another format, or packed again."""
+    import gzip
+
+    name = rng.choice(sorted(good))
+    content = good[name]
+    for _ in range(rng.randint(1, 3)):
+        content = rng.choice(MUTATIONS)(rng, content, good)
+    if rng.random() < 0.1:
+        content = gzip.compress(content)
+    if rng.random() < 0.15:
+        name = rng.choice(["a", "a.csv", "a.jsonl", "a.json", "a.parquet", "a.arrow", "a.txt", "a.csv.gz", "a.tsv"])
+    return name, content
+
+
+Mutation = Callable[[random.Random, bytes, dict[str, bytes]], bytes]
+
+
+def flips(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    changed = bytearray(content)
+    for _ in range(rng.randint(1, 8)):
+        if changed:
+            changed[rng.randrange(len(changed))] ^= 1 << rng.randrange(8)
+    return bytes(changed)
+
+
+def cut(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    return content[: rng.randrange(len(content) + 1)]
+
+
+def spliced(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    other = rng.choice(sorted(good.values()))
+    return content[: rng.randrange(len(content) + 1)] + other[rng.randrange(len(other)) :]
+
+
+def inserted(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    at = rng.randrange(len(content) + 1)
+    return content[:at] + rng.choice(PIECES)(rng) + content[at:]
+
+
+def encoded(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    text = content.decode("utf-8", "replace").replace("a", "é", 5)
+    return text.encode(rng.choice(["utf-16", "utf-16-le", "utf-32", "cp1252", "latin-1", "utf-8-sig"]), "replace")
+
+
+def nested(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    depth = rng.choice([10, 1000, 100_000])
+    return (b'{"text": ' + b"[" * depth + b'"x"' + b"]" * rng.choice([depth, 0]) + b"}\n") * rng.randint(1, 3) + content
+
+
+def doubled(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    first, _, rest = content.partition(b"\n")
+    return first + b"," + first + b"\n" + rest if rng.random() < 0.5 else content + content
+
+
+def bomb(rng: random.Random, content: bytes, good: dict[str, bytes]) -> bytes:
+    """Gigabytes in a megabyte, or a file that was packed twice."""
+    import gzip
+
+    if rng.random() < 0.5:
+        return gzip.compress(gzip.compress(content))
+    block = rng.choice([b" ", b"x\n", b"\0", b'{"text": "x"}\n', b"text\n"])
+    return gzip.compress(block * ((1 << 22) // len(block))) * 500
+
+
+PIECES: list[Callable[[random.Random], bytes]] = [
+    lambda rng: b"\0" * rng.randint(1, 9), lambda rng: b'"' * rng.randint(1, 3), lambda rng: b"x" * 3_000_000,
+    lambda rng: b"\xff\xfe\xfd", lambda rng: b"\r\n\r", lambda rng: b"1" * 10_000, lambda rng: b'{"text": NaN}\n',
+    lambda rng: b'"\\ud800"', lambda rng: rng.randbytes(50), lambda rng: b"," * 5000, lambda rng: b"\n" * 5000,
+    lambda rng: b'{"text": {"a": [1, 1e999, -0]}, "label": {}}\n', lambda rng: b"[[[[{{{{"]
+MUTATIONS: list[Mutation] = [flips, flips, cut, spliced, inserted, inserted, encoded, nested, doubled, bomb]
 
 
 # Soak
@@ -403,7 +668,7 @@ def usage(process: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "kills": kills, "soak": soak, "predict-for-ever": predict_for_ever}
+    "kills": kills, "files": hostile_files, "soak": soak, "predict-for-ever": predict_for_ever}
 
 
 def parse() -> argparse.Namespace:
@@ -411,6 +676,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("part", choices=PARTS)
     parser.add_argument("--work", type=Path, required=True, help="folder for inputs, models and outputs")
     parser.add_argument("--kills", type=int, default=1000)
+    parser.add_argument("--files", type=int, default=5000)
     parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
     parser.add_argument("--lines", type=Path, help="where the soak writes its lines, if not to the results")
     options = parser.parse_args()

@@ -34,6 +34,8 @@ STDIN_NAMES = (STDIN, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 DESCRIPTOR = "/dev/fd/"  # followed by the number of a file descriptor that is already open
 HEAD = 1 << 16  # bytes by which a format is detected
 BLOCK = 1 << 22  # bytes in memory at a time
+MAX_RATIO = 200  # of decompressed to stored bytes, from MIN_BOMB decompressed bytes on; texts compress 2 to 20 times
+MIN_BOMB = 1 << 26
 BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")  # formats that have no encoding: Parquet and Arrow
 COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSION_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
@@ -134,10 +136,25 @@ class File:
         """All bytes, decompressed and of texts as UTF-8, in blocks."""
         with self._explained(), open(self.local_path, "rb") as raw:
             stream = self._decompressed(raw)
-            blocks = iter(lambda: bytes(stream.read(size)), b"")
+            blocks = self._bounded(iter(lambda: bytes(stream.read(size)), b""))
             first = next(blocks, b"")
             blocks = chain([first] if first else [], blocks)
             yield from blocks if self.is_utf8 or first.startswith(BINARY_MAGIC) else self._as_utf8(blocks)
+
+    def _bounded(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The same blocks; a compressed file that grows beyond measure is refused before it fills the memory."""
+        size = 0
+        for block in blocks:
+            size += len(block)
+            if self.compression:
+                self.check_size(size)
+            yield block
+
+    def check_size(self, size: int) -> None:
+        """Refuses a compressed file by its decompressed bytes, or rows."""
+        if size > max(MIN_BOMB, MAX_RATIO * os.stat(self.local_path).st_size):
+            raise DataError(f"{self.name} decompresses to more than {MAX_RATIO} times its size, as no texts do; write "
+                            "it without compression if it is right")
 
     def _as_utf8(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         decoder, lines = codecs.getincrementaldecoder(self.encoding)(), 1
