@@ -28,7 +28,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,9 @@ def forked(arguments: list[str], folder: Path, *, kill_after: float | None = Non
     limit = PATIENCE if kill_after is None else kill_after
     while (waited := os.waitpid(child, os.WNOHANG))[0] == 0:
         if time.monotonic() - began >= limit:
-            os.killpg(child, signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it has no group of its own yet
+                os.killpg(child, signal.SIGKILL)
+            os.kill(child, signal.SIGKILL)
             waited = os.waitpid(child, 0)
             break
         time.sleep(0.001)
