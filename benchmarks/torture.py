@@ -98,9 +98,9 @@ class Ended:
 
 
 def forked(arguments: list[str], folder: Path, *, kill_after: float | None = None,
-           prepare: Callable[[], None] | None = None) -> Ended:
+           log: Path | None = None, prepare: Callable[[], None] | None = None) -> Ended:
     """Runs a command in a folder with its own cache, in a forked process; kills it if it runs that many seconds."""
-    log, began = folder / "output.log", time.monotonic()
+    log, began = log or folder / "output.log", time.monotonic()
     child = os.fork()
     if child == 0:
         child_main(arguments, folder, log, prepare)
@@ -566,6 +566,138 @@ PIECES: list[Callable[[random.Random], bytes]] = [
 MUTATIONS: list[Mutation] = [flips, flips, cut, spliced, inserted, inserted, encoded, nested, doubled, bomb]
 
 
+def hostile_models(options: argparse.Namespace) -> None:
+    """Mutated model folders, half of them with checksums that were made to fit."""
+    import_everything()
+    export = ["export", str(options.work / "model"), "--onnx", str(options.work / "exported")]
+    if not (options.work / "exported").exists():
+        expect(0, forked(export, options.work))
+    folder = empty(options.work / "models")
+    texts = pool_texts(options.work)[:8]
+
+    def case(number: int) -> str:
+        from halflabel.cli.models import open_model
+        from halflabel.integrity import write_checksums
+
+        rng = random.Random(number)
+        kind, signed = rng.choice(["model", "exported"]), rng.random() < 0.5
+        copy = folder / str(number)
+        shutil.copytree(options.work / kind, copy)
+        try:
+            expected = rounded(open_model(copy), texts) if kind not in _expected else _expected[kind]
+            _expected[kind] = expected
+            weights = mutate_model(rng, copy)
+            if signed:
+                write_checksums(copy)
+            same = rounded(open_model(copy), texts) == expected
+            return "same predictions" if same else "other weights" if signed and weights else "other predictions"
+        finally:
+            shutil.rmtree(copy)
+
+    hostile("models", options.models, case, folder)
+
+
+_expected: dict[str, list[list[float]]] = {}  # predictions of the models as they were written
+
+
+def rounded(model: Any, texts: list[str]) -> list[list[float]]:
+    scores: list[list[float]] = np.round(model.probabilities(texts), 5).tolist()
+    return scores
+
+
+def mutate_model(rng: random.Random, folder: Path) -> bool:
+    """Damages a file of a model folder; whether numbers may have changed that nothing but a checksum protects."""
+    files = sorted(file for file in folder.rglob("*") if file.is_file() and file.name != "checksums.json")
+    file = rng.choice(files)
+    action = rng.choice(["flip", "cut", "remove", "swap", "json", "json", "json", "code", "link"])
+    if action == "json":
+        file = rng.choice([file for file in files if file.suffix == ".json" and file.name != "tokenizer.json"])
+        file.write_text(json.dumps(mutated_json(rng, json.loads(file.read_text()))), encoding="utf-8")
+        return True
+    if action == "remove":
+        file.unlink()
+    elif action == "swap":
+        shutil.copy(rng.choice(files), folder / "swapped")
+        (folder / "swapped").rename(file)
+    elif action == "code":
+        (folder / rng.choice(["encoder.py", "encoder/model.py", "x.so"])).parent.mkdir(exist_ok=True)
+        (folder / rng.choice(["encoder.py", "x.so"])).write_text("raise SystemExit('code was executed')")
+    elif action == "link":
+        file.unlink()
+        file.symlink_to(rng.choice(["/dev/zero", "/dev/stdin", "/etc/hostname", "nowhere"]))
+    else:
+        mutation = flips if action == "flip" else cut
+        file.write_bytes(mutation(rng, file.read_bytes(), {}))
+    return action in ("flip", "cut", "swap", "json")
+
+
+def mutated_json(rng: random.Random, value: Any) -> Any:
+    """A JSON value with one part replaced, removed or added, at any depth."""
+    odd = rng.choice([None, True, -1, 0, 10**9, 10**30, 1e308, float("nan"), "", "x" * 10**6, [], {}, [[]] * 1000,
+                      {"auto_map": {"AutoModel": "model.Model"}}, "../../../../etc/passwd"])
+    if not isinstance(value, (dict, list)) or not value or rng.random() < 0.1:
+        return odd
+    key = rng.choice(sorted(value)) if isinstance(value, dict) else rng.randrange(len(value))
+    if rng.random() < 0.25:
+        del value[key]
+    else:
+        value[key] = mutated_json(rng, value[key])
+    return value
+
+
+# Disks
+
+def disks(options: argparse.Namespace) -> None:
+    """Each job with a disk that is full after n bytes, and with a folder in which nothing may be written.
+
+    The limit is that of the process for a file (RLIMIT_FSIZE) or, if this process may mount one, a small tmpfs.
+    """
+    results = Results("torture")
+    import_everything()
+    for job in jobs(options.work):
+        for kind, limit in [*(("tmpfs", size) for size in SIZES), *(("file limit", size) for size in SIZES)]:
+            if not results.has(what="disk", job=job.name, kind=kind, kilobytes=limit):
+                line = on_full_disk(options.work, job, kind, limit)
+                results.add(what="disk", job=job.name, kind=kind, kilobytes=limit, **line)
+                print(job.name, kind, limit, line, flush=True)
+
+
+SIZES = (0, 4, 64, 400, 1500, 3000)  # kilobytes
+
+
+def on_full_disk(work: Path, job: Job, kind: str, kilobytes: int) -> dict[str, Any]:
+    """How a job ends; every file that was there before has to be unchanged, and a resumed job to end as usual."""
+    folder = empty(work / "full" / job.name.replace(" ", "-"))
+    mounted = kind == "tmpfs"
+    if mounted:
+        subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={kilobytes + 8}k", "tmpfs", str(folder)], check=True)
+    try:
+        (folder / "mine.txt").write_text("mine", encoding="utf-8")
+        ended = forked(job.command, folder, log=work / "output.log",
+                       prepare=None if mounted else lambda: limit_files(kilobytes))
+        kept = (folder / "mine.txt").read_text(encoding="utf-8") == "mine"
+        hidden = [path.name for path in folder.rglob(".*") if "cache" not in path.parts]
+        sentence = ended.output.strip().splitlines()[-1:] or [""]
+        good = ended.code == 0 or (ended.code == 2 and "Traceback" not in ended.output and kept)
+        return {"code": ended.code, "good": good and not hidden, "hidden": hidden,
+                "sentence": neutral(sentence[0], work)}
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+
+
+def limit_files(kilobytes: int) -> None:
+    import resource
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (kilobytes << 10, kilobytes << 10))
+
+
+def neutral(sentence: str, work: Path) -> str:
+    """A message without the paths of this machine."""
+    return sentence.replace(str(work), "WORK")[:300]
+
+
 # Soak
 
 def soak(options: argparse.Namespace) -> None:
@@ -670,7 +802,7 @@ def usage(process: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "kills": kills, "files": hostile_files, "soak": soak, "predict-for-ever": predict_for_ever}
+    "kills": kills, "files": hostile_files, "models": hostile_models, "disk": disks, "soak": soak, "predict-for-ever": predict_for_ever}
 
 
 def parse() -> argparse.Namespace:
@@ -679,6 +811,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--work", type=Path, required=True, help="folder for inputs, models and outputs")
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--files", type=int, default=5000)
+    parser.add_argument("--models", type=int, default=2000)
     parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
     parser.add_argument("--lines", type=Path, help="where the soak writes its lines, if not to the results")
     options = parser.parse_args()

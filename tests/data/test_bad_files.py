@@ -195,7 +195,7 @@ class TestBombs:
                                                                monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("halflabel.data.readers.files.MIN_BOMB", 1 << 20)
         (tmp_path / name).write_bytes(gzip.compress(b" " * (1 << 21)) * 3)
-        with pytest.raises(DataError, match=rf"{name} decompresses to more than 200 times its size.*without compress"):
+        with pytest.raises(DataError, match=rf"{name} decompresses to more than 100 times its size.*without compress"):
             read(tmp_path / name)
 
     def test_a_small_file_may_compress_well(self, tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ class TestBombs:
         pq.write_table(pa.table({"text": pa.nulls(500_000, pa.string())}), tmp_path / "a.parquet")
         assert len(read(tmp_path / "a.parquet")) == 500_000
         monkeypatch.setattr("halflabel.data.readers.files.MIN_BOMB", 1000)
-        with pytest.raises(DataError, match="a.parquet decompresses to more than 200 times"):
+        with pytest.raises(DataError, match="a.parquet decompresses to more than 100 times"):
             read(tmp_path / "a.parquet")
 
 
