@@ -655,7 +655,7 @@ def disks(options: argparse.Namespace) -> None:
     results = Results("torture")
     import_everything()
     for job in jobs(options.work):
-        for kind, limit in [*(("tmpfs", size) for size in SIZES), *(("file limit", size) for size in SIZES)]:
+        for kind, limit in [*(("tmpfs", size) for size in SIZES), *(("file limit", size) for size in SIZES[1:])]:
             if not results.has(what="disk", job=job.name, kind=kind, kilobytes=limit):
                 line = on_full_disk(options.work, job, kind, limit)
                 results.add(what="disk", job=job.name, kind=kind, kilobytes=limit, **line)
@@ -802,7 +802,8 @@ def usage(process: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "kills": kills, "files": hostile_files, "models": hostile_models, "disk": disks, "soak": soak, "predict-for-ever": predict_for_ever}
+    "kills": kills, "disk": disks, "files": hostile_files, "models": hostile_models, "soak": soak,
+    "predict-for-ever": predict_for_ever}
 
 
 def parse() -> argparse.Namespace:

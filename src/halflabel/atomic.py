@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import glob
 import os
+import re
 import shutil
 import stat
 import uuid
@@ -24,6 +25,7 @@ REMEDIES = {
     errno.EPERM: "change the permissions or choose another place",
     errno.EROFS: "the disk is read-only, so choose another place",
     errno.ENOENT: "check the path", errno.ENOTDIR: "check the path", errno.EISDIR: "name a file, not a folder",
+    errno.EFBIG: "allow larger files (ulimit -f) or choose another place",
     errno.ENAMETOOLONG: "choose a shorter name", errno.EMFILE: "allow more open files (ulimit -n)",
 }
 UNIQUE = "[0-9a-f]" * 32  # as a pattern, what `temporary_path` appends to a name
@@ -47,9 +49,11 @@ def write_folder(folder: Path, fill: Callable[[Path], None], *, shared: bool = F
             if not (shared and folder.is_dir()):
                 raise
         fsync(folder.parent)
-    except OSError as error:
-        raise OutputError(f"{folder} could not be written ({error.strerror or error}); {remedy(error, folder)}."
-                          ) from error
+    except (OSError, OutputError) as error:
+        reason = error.__cause__ if isinstance(error, OutputError) else error
+        if not isinstance(reason, OSError):
+            raise
+        raise not_written(folder, reason) from reason
     finally:
         if handle >= 0:
             shutil.rmtree(temporary, ignore_errors=True)
@@ -68,8 +72,7 @@ def replace_file(file: Path) -> Iterator[Path]:
         fsync(temporary)
         os.replace(temporary, file)
     except OSError as error:
-        raise OutputError(f"{file} could not be written ({error.strerror or error}); {remedy(error, file)}."
-                          ) from error
+        raise not_written(file, error) from error
     finally:
         if handle >= 0:
             temporary.unlink(missing_ok=True)
@@ -80,6 +83,17 @@ def write_text(file: Path, text: str) -> None:
     """Replaces a text file."""
     with replace_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def not_written(path: Path, error: OSError) -> OutputError:
+    """The error about a file or folder that the system could not write."""
+    return OutputError(f"{path} could not be written ({error.strerror or error}); {remedy(error, path)}.")
+
+
+def rust_os_error(error: Exception) -> OSError:
+    """The error of the operating system in a message of a library written in Rust: `... (os error 28)`."""
+    number = re.search(r"\(os error (\d+)\)", str(error))
+    return OSError(int(number[1]), os.strerror(int(number[1]))) if number else OSError(str(error))
 
 
 def real(path: Path) -> Path:

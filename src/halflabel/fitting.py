@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from halflabel.atomic import cache_folder
+from halflabel.cache_limit import prune_once
 from halflabel.class_names import Names, classes_with_names, name_vectors, phrases_for
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
@@ -145,6 +146,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     def progress(done: int, total: int) -> None:
         report(EncodingProgress(done, total))
 
+    prune_once()
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     if method.start is not None:
         names = partial(name_vectors, encoder, phrases_for(classes, settings.names)) if settings.names else None

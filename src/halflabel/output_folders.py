@@ -94,8 +94,9 @@ def try_lock(file: Path) -> Iterator[bool]:
                 pass  # some network drives have no locks
             if not is_at(file, handle):  # its former holder has removed the file since
                 continue
-            os.ftruncate(handle, 0)
-            os.write(handle, str(os.getpid()).encode())
+            with suppress(OSError):  # the disk may be full; the number is for messages only
+                os.ftruncate(handle, 0)
+                os.write(handle, str(os.getpid()).encode())
             yield True
             return
         finally:

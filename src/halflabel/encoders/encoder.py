@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from halflabel.atomic import rust_os_error
 from halflabel.encoders.acceleration import bf16_products, compiled_forward, faster_form, few_shapes
 from halflabel.encoders.batching import padded_width
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
@@ -164,7 +165,10 @@ class Encoder(TextEncoder):
 
     def save(self, folder: Path) -> None:
         self.body.config.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        try:
+            self.tokenizer.save_pretrained(folder)
+        except Exception as error:  # tokenizers raises nothing more specific
+            raise rust_os_error(error) from error
         settings = {"pooling": self.pooling, "max_tokens": self.max_tokens, "depths": self.depths}
         (folder / POOLING_FILE).write_text(json.dumps(settings), encoding="utf-8")
 

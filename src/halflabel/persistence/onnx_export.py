@@ -191,8 +191,12 @@ def with_backend(model: TrainedModel, backend: str, texts: Sequence[str]) -> Tra
     if folder.exists():
         with suppress(HalflabelError):
             return OnnxModel(folder)
-        shutil.rmtree(folder)  # a damaged cache entry is exported again
-    export(model, folder, texts, int8=backend == "onnx-int8")
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged cache entry is exported again
+    try:
+        export(model, folder, texts, int8=backend == "onnx-int8")
+    except OutputError:
+        if not folder.exists():  # else another process exported the same in the meantime
+            raise
     return OnnxModel(folder)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from halflabel.atomic import replace_file
+from halflabel.atomic import replace_file, rust_os_error
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus
 from halflabel.errors import ModelError
@@ -21,7 +21,10 @@ def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
     """Writes 8 bytes for each training text."""
     folder.mkdir(parents=True, exist_ok=True)
     with replace_file(folder / FILE) as temporary:
-        save_file({"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}, temporary)
+        try:
+            save_file({"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}, temporary)
+        except SafetensorError as error:
+            raise rust_os_error(error) from error
 
 
 def read_text_hashes(folder: Path) -> dict[str, np.ndarray]:
