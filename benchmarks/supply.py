@@ -23,7 +23,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from protocol import RESULTS, code_version
+from halflabel.bench.provenance import code_version
+from protocol import RESULTS
 
 HOW = ["pinned", "lowest", "sdist"]
 ROOT = Path(__file__).parent.parent

@@ -1,10 +1,13 @@
 """Kills, full disks, hostile files and long runs: what is left behind, compared with an undisturbed run.
 
-    python benchmarks/torture.py kills --work FOLDER [--kills 1000]
-    python benchmarks/torture.py soak --work FOLDER [--minutes 120]
+    python benchmarks/torture.py kills|disk|files|models|together|soak --work FOLDER
 
 kills     SIGKILL at random moments of train, predict, bench, pool import and export; after several kills the job is
           resumed to its end, and its files are compared with those of a run that nobody disturbed
+disk      each job on a full disk: one sentence, exit code 2, nothing half-written, earlier files unchanged
+files     5,000 damaged or hostile files for all readers, in processes with limited memory and time
+models    2,000 mutated model folders: refused, or the same predictions
+together  processes that train into one folder, and that share a cache which is cleared meanwhile
 soak      predictions in one process and a server in another, both under light load: memory and open files each minute
 
 Commands are forked from a process that has already imported the libraries, so that a kill hits the work and not the
@@ -28,6 +31,7 @@ import sys
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -236,7 +240,11 @@ def kills(options: argparse.Namespace) -> None:
 
 
 def reference(work: Path, job: Job) -> tuple[dict[str, str], float]:
-    """The files of an undisturbed run, in a process of its own, and the seconds that a forked one takes."""
+    """The files of an undisturbed run, in a process of its own, and the seconds that a forked one takes; kept."""
+    kept = work / f"{job.name.replace(' ', '-')}.json"
+    if kept.exists():
+        files, seconds = json.loads(kept.read_text())
+        return files, seconds
     folder = empty(work / "reference" / job.name.replace(" ", "-"))
     subprocess.run([sys.executable, "-m", "halflabel", *job.command], check=True, cwd=folder, capture_output=True,
                    env=os.environ | {"HALFLABEL_CACHE": str(folder / "cache")})
@@ -245,6 +253,7 @@ def reference(work: Path, job: Job) -> tuple[dict[str, str], float]:
     expect(0, ended)
     if contents(folder) != files:
         raise SystemExit(f"{job.name}: two undisturbed runs differ: {differences(files, contents(folder))}")
+    kept.write_text(json.dumps([files, ended.seconds]))
     return files, ended.seconds
 
 
@@ -418,11 +427,11 @@ def hostile_files(options: argparse.Namespace) -> None:
         file.write_bytes(content)
         cache = folder / f"{number}-pools"
         try:
-            outcomes = [attempt(lambda _: len(read(file)) and "accepted", number),
-                        attempt(lambda _: len(open_pool([str(file)], folder=cache)[0]) and "accepted", number),
-                        attempt(lambda _: sum(map(len, open_rows(file))) and "accepted", number)]
+            outcomes = [attempt(accepted(lambda: read(file)), number),
+                        attempt(accepted(lambda: open_pool([str(file)], folder=cache)), number),
+                        attempt(accepted(lambda: list(open_rows(file))), number)]
             half = [path.name for path in cache.rglob("*") if path.name.startswith(".")] if cache.exists() else []
-            bad = [outcome for outcome in outcomes if outcome not in (*GOOD, 0)] + [f"left {name}" for name in half]
+            bad = [outcome for outcome in outcomes if outcome not in GOOD] + [f"left {name}" for name in half]
             return bad[0] if bad else "refused" if "refused" in outcomes else "accepted"
         finally:
             file.unlink()
@@ -433,6 +442,9 @@ def hostile_files(options: argparse.Namespace) -> None:
         from halflabel.data.readers.files import as_files
 
         return open_source(as_files([str(file)])[0]).rows()
+
+    def accepted(work: Callable[[], object]) -> Callable[[int], str]:
+        return lambda _: "accepted" if work() is not None else "nothing"
 
     hostile("files", options.files, case, folder)
 
@@ -633,8 +645,8 @@ def mutate_model(rng: random.Random, folder: Path) -> bool:
 
 def mutated_json(rng: random.Random, value: Any) -> Any:
     """A JSON value with one part replaced, removed or added, at any depth."""
-    odd = rng.choice([None, True, -1, 0, 10**9, 10**30, 1e308, float("nan"), "", "x" * 10**6, [], {}, [[]] * 1000,
-                      {"auto_map": {"AutoModel": "model.Model"}}, "../../../../etc/passwd"])
+    odd: Any = rng.choice([None, True, -1, 0, 10**9, 10**30, 1e308, float("nan"), "", "x" * 10**6, [], {}, [[]] * 1000,
+                           {"auto_map": {"AutoModel": "model.Model"}}, "../../../../etc/passwd"])
     if not isinstance(value, (dict, list)) or not value or rng.random() < 0.1:
         return odd
     key = rng.choice(sorted(value)) if isinstance(value, dict) else rng.randrange(len(value))
@@ -696,6 +708,44 @@ def limit_files(kilobytes: int) -> None:
 def neutral(sentence: str, work: Path) -> str:
     """A message without the paths of this machine."""
     return sentence.replace(str(work), "WORK")[:300]
+
+
+# Together
+
+def together(options: argparse.Namespace) -> None:
+    """Three processes that train into one folder; then three that share a cache which a fourth clears all the time."""
+    results = Results("torture")
+    import_everything()
+    train = jobs(options.work)[0].command
+    for number in range(options.rounds):
+        if results.has(what="together", round=number):
+            continue
+        folder = empty(options.work / "together")
+        one = run_at_once([train] * 3, folder)
+        problems = [ended.output[-300:] for ended in one if ended.code != 0 and not clear_refusal(ended)]
+        winners = sum(ended.code == 0 for ended in one)
+        apart = [[word if word != "out" else f"out-{i}" for word in train] for i in range(3)]
+        clearing = run_at_once(apart, folder, meanwhile=["cache", "--clear"])
+        problems += [ended.output[-300:] for ended in clearing if ended.code != 0 and not clear_refusal(ended)]
+        weights = {digest(file) for file in folder.glob("out*/model.safetensors")}
+        line = {"winners": winners, "shared": [ended.code for ended in clearing], "models": len(weights),
+                "problems": problems, "good": winners == 1 and len(weights) == 1 and not problems}
+        results.add(what="together", round=number, **line)
+        print(number, line, flush=True)
+
+
+def clear_refusal(ended: Ended) -> bool:
+    return ended.code == 2 and "Traceback" not in ended.output
+
+
+def run_at_once(commands: list[list[str]], folder: Path, meanwhile: list[str] | None = None) -> list[Ended]:
+    """Starts commands at the same time, and another one again and again until they end."""
+    with ThreadPoolExecutor(len(commands)) as pool:
+        started = [pool.submit(forked, command, folder, log=folder / f"{i}.log") for i, command in enumerate(commands)]
+        while meanwhile and not all(future.done() for future in started):
+            forked(meanwhile, folder, log=folder / "meanwhile.log")
+            time.sleep(0.05)
+        return [future.result() for future in started]
 
 
 # Soak
@@ -802,8 +852,8 @@ def usage(process: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[argparse.Namespace], None]] = {
-    "kills": kills, "disk": disks, "files": hostile_files, "models": hostile_models, "soak": soak,
-    "predict-for-ever": predict_for_ever}
+    "kills": kills, "disk": disks, "files": hostile_files, "models": hostile_models, "together": together,
+    "soak": soak, "predict-for-ever": predict_for_ever}
 
 
 def parse() -> argparse.Namespace:
@@ -813,6 +863,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--files", type=int, default=5000)
     parser.add_argument("--models", type=int, default=2000)
+    parser.add_argument("--rounds", type=int, default=10, help="of processes together")
     parser.add_argument("--minutes", type=float, default=120.0, help="of the soak")
     parser.add_argument("--lines", type=Path, help="where the soak writes its lines, if not to the results")
     options = parser.parse_args()
