@@ -27,7 +27,7 @@ from itertools import chain
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from halflabel.errors import DataError
+from halflabel.errors import DataError, SettingError
 
 STDIN = "-"
 STDIN_NAMES = (STDIN, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
@@ -41,6 +41,27 @@ COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSION_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 UTF8 = "utf-8"
 text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)  # of the files that are opened
+
+
+def check_encoding(name: str) -> str:
+    """The name of a text encoding; one that Python does not have is refused."""
+    try:
+        codecs.getincrementaldecoder(name)
+        "".encode(name)  # a codec may be no encoding of text
+    except LookupError:
+        raise SettingError(f"the encoding '{name}' is not known; give one of Python's, such as cp1252, latin-1 or "
+                           "utf-16") from None
+    return name
+
+
+@contextmanager
+def reading_as(encoding: str | None) -> Iterator[None]:
+    """Files that are named within the block have this encoding; without one, nothing changes."""
+    token = text_encoding.set(check_encoding(encoding) if encoding else text_encoding.get())
+    try:
+        yield
+    finally:
+        text_encoding.reset(token)
 
 
 class StreamCopy(NamedTuple):
