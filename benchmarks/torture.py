@@ -691,7 +691,7 @@ def on_full_disk(work: Path, job: Job, kind: str, kilobytes: int) -> dict[str, A
         hidden = [path.name for path in folder.rglob(".*") if "cache" not in path.parts]
         sentence = ended.output.strip().splitlines()[-1:] or [""]
         good = ended.code == 0 or (ended.code == 2 and "Traceback" not in ended.output and kept)
-        return {"code": ended.code, "good": good and not hidden, "hidden": hidden,
+        return {"exit_code": ended.code, "good": good and not hidden, "hidden": hidden,
                 "sentence": neutral(sentence[0], work)}
     finally:
         if mounted:

@@ -28,7 +28,7 @@ IN_USE = 2 * 86_400.0  # seconds; file systems note the time of reading once a d
 
 
 @dataclass(frozen=True)
-class Entry:
+class CacheEntry:
     """A file or folder of the cache that is removed as a whole."""
 
     path: Path
@@ -48,7 +48,7 @@ def cache_limit() -> int:
     return int(gigabytes * 1e9)
 
 
-def entries() -> list[Entry]:
+def entries() -> list[CacheEntry]:
     """All entries, the least recently used first."""
     folder = cache_folder()
     paths = [path for kind in KINDS for path in folder.glob(f"{kind}/*/*" if kind in BY_ENCODER else f"{kind}/*")]
@@ -56,8 +56,8 @@ def entries() -> list[Entry]:
     for path in paths:
         with suppress(FileNotFoundError):  # another process may remove it
             status = [file.stat() for file in (path, *path.rglob("*"))]
-            found.append(Entry(path, sum(file.st_size for file in status),
-                               max(max(file.st_atime, file.st_mtime) for file in status[len(status) > 1 :])))
+            found.append(CacheEntry(path, sum(file.st_size for file in status),
+                                    max(max(file.st_atime, file.st_mtime) for file in status[len(status) > 1 :])))
     return sorted(found, key=lambda entry: entry.used)
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel import __version__
-from halflabel.atomic import cache_folder, write_folder, write_text
+from halflabel.atomic import cache_folder, rust_os_error, write_folder, write_text
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import padded
@@ -87,7 +87,10 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
     differences: list[Parity] = []
 
     def fill(place: Path) -> None:
-        encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
+        try:
+            encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
+        except Exception as error:  # tokenizers raises nothing more specific
+            raise rust_os_error(error) from error
         write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
         facts = {"format": FORMAT, "halflabel": __version__, "method": model.method, "task": model.task,
                  "classes": model.classes.to_json(), "max_tokens": encoder.max_tokens, "padding": encoder.padding,
