@@ -20,9 +20,10 @@ FILE = "texts.safetensors"
 def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
     """Writes 8 bytes for each training text."""
     folder.mkdir(parents=True, exist_ok=True)
+    hashes = {"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}
     with replace_file(folder / FILE) as temporary:
         try:
-            save_file({"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}, temporary)
+            save_file(hashes, temporary)
         except SafetensorError as error:
             raise rust_os_error(error) from error
 
