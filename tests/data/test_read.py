@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 
 from halflabel.data.cleaning import clean
 from halflabel.data.corpus import Corpus
+from halflabel.data.pool import open_pool
 from halflabel.data.readers.read import read
-from halflabel.errors import DataError
+from halflabel.errors import DataError, SettingError
 from written import NAMES, SETTINGS, TEXTS, write
 
 
@@ -200,3 +201,15 @@ def test_the_same_column_for_both_is_refused(tmp_path: Path) -> None:
 def test_whitespace_around_labels_makes_no_new_class(tmp_path: Path, name: str, content: str) -> None:
     (tmp_path / name).write_text(content)
     assert read(tmp_path / name).labels == ["sport", "sport"]
+
+
+def test_files_in_another_encoding(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_bytes("text,label\nça va,été\n".encode("cp1252"))
+    corpus = read(tmp_path / "a.csv", encoding="cp1252")
+    assert list(corpus.texts) == ["ça va"] and list(corpus.labels) == ["été"]
+    pool, _ = open_pool([tmp_path / "a.csv"], encoding="cp1252")
+    assert list(pool.texts) == ["ça va"]
+    with pytest.raises(DataError, match="not UTF-8"):  # it holds for the call alone
+        read(tmp_path / "a.csv")
+    with pytest.raises(SettingError, match="the encoding 'klingon' is not known"):
+        read(tmp_path / "a.csv", encoding="klingon")

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.read import read
-from halflabel.data.writers import open_writer, text_writer, write
+from halflabel.data.writers import annotation_writer, open_writer, text_writer, write
 from halflabel.errors import HalflabelError
 from written import NAMES, SETTINGS, TEXTS
 
@@ -62,3 +62,15 @@ def test_a_file_is_complete_or_absent(tmp_path: Path, kind: str) -> None:
 def test_a_path_that_cannot_be_written(tmp_path: Path) -> None:
     with pytest.raises(HalflabelError, match="could not be written"):
         write(Corpus(["a"], [None]), tmp_path / "no" / "a.csv")
+
+
+@pytest.mark.parametrize("tool", ["label-studio", "doccano", "prodigy", "csv"])
+def test_annotation_tools_get_the_other_columns(tmp_path: Path, tool: str) -> None:
+    with annotation_writer(tmp_path / "out", tool, ["food", "sport"]) as put:
+        put([{"text": "a match", "label": "sport", "score": 0.9, "id": 7}])
+    content = (tmp_path / "out").read_text(encoding="utf-8")
+    if tool == "csv":
+        assert content == "text,label,score,id\na match,sport,0.9,7\n"
+        return
+    row = json.loads(content)[0] if tool == "label-studio" else json.loads(content)
+    assert {"label-studio": row.get("data"), "doccano": row, "prodigy": row.get("meta")}[tool]["id"] == 7

@@ -125,6 +125,22 @@ def test_bf16_is_close_to_fp32_and_checked(tiny_encoder: str) -> None:
     assert np.allclose(exact[:4][order], plain.detach().numpy(), atol=1e-5)
 
 
+def test_texts_are_repeated_once_there_were_many_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acceleration, "_shapes", set())
+    monkeypatch.setattr(acceleration, "SHAPES", 2)
+    seen: list[int] = []
+
+    def forward(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        seen.append(len(ids))
+        return (ids * mask).float()
+
+    rounded = acceleration.few_shapes(forward)
+    for n in (5, 11, 5, 1, 2, 3, 4, 6, 8, 9, 11):
+        ids = torch.arange(n * 8).reshape(n, 8)
+        assert torch.equal(rounded(ids, torch.ones_like(ids)), ids.float())
+    assert seen == [5, 11, 5, 1, 2, 4, 4, 8, 8, 16, 11]
+
+
 def test_harmful_bf16_is_not_used_and_gives_a_warning(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(acceleration, "bf16_products", lambda device: True)
     monkeypatch.setattr(acceleration, "HARMLESS", 1.1)

@@ -6,39 +6,46 @@ import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
+from halflabel.cache_limit import KINDS, cache_limit
+from halflabel.cache_limit import prune as prune_to
 from halflabel.cli import console, options
-
-KINDS = {"pools": "unlabelled texts", "tokens": "token ids", "vectors": "sentence vectors",
-         "states": "hidden states of frozen layers", "onnx": "ONNX graphs", "translations": "back-translations",
-         "corpora": "benchmark corpora", "encoders": "downloaded encoders"}
 
 
 def cache(
     *,
     clear: Annotated[bool, options.option("--clear", help="Delete the cache; runs fill it again as needed.")] = False,
+    prune: Annotated[float | None, options.option(
+        metavar="GB", min=0.0, help="Delete what was not used for longest, until the rest has this size.")] = None,
     json: options.Json = False,
     config: options.Config = None,
 ) -> None:
-    """Show or clear the cache.
+    """Show, prune or clear the cache.
 
-    It is in the folder that HALFLABEL_CACHE names, else in the user's cache folder.
+    It is in the folder that HALFLABEL_CACHE names, else in the user's cache folder. HALFLABEL_CACHE_LIMIT is its limit
+    in gigabytes, 10 by default: beyond it, training removes what was not used for longest, and not within two days.
 
     \b
     halflabel cache
+    halflabel cache --prune 2
     halflabel cache --clear
     """
     from halflabel.atomic import cache_folder
 
-    folder = cache_folder()
+    folder, limit = cache_folder(), cache_limit()
+    removed = None if prune is None else prune_to(int(prune * 1e9))
     sizes = {name: size_of(folder / name) for name in KINDS}
     if clear:
         for name in KINDS:
             shutil.rmtree(folder / name, ignore_errors=True)
     if json:
-        console.say_json({"folder": str(folder), "cleared": clear, **sizes})
+        console.say_json({"folder": str(folder), "cleared": clear, "limit_megabytes": limit / 1e6,
+                          "pruned_megabytes": (removed or 0) / 1e6, **sizes})
         return
     console.table((str(folder), "files", "megabytes"),
                   [(KINDS[name], size["files"], size["megabytes"]) for name, size in sizes.items()], numbers=2)
+    console.say(f"limit: {limit / 1e9:g} GB (HALFLABEL_CACHE_LIMIT)")
+    if removed is not None:
+        console.say(f"{removed / 1e6:,.1f} MB removed")
     if clear:
         console.say("all of this was removed")
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 WARNINGS, ERRORS = 1, 2  # exit codes
 MAX_LABELS = 30  # rows of a table
 TEXT_WIDTH = 60  # characters of a text in a table
+LANGUAGE_SAMPLE = 200  # characters of a text by which its language is judged
 
 
 def check(
@@ -165,6 +166,9 @@ def estimate_cost(texts: TrainingTexts, encoder: str | None, plan: str, report: 
     for corpus in corpora:
         lengths = token_lengths(loaded, checks.sample_texts(corpus.texts))
         diagnostics += checks.check_lengths(lengths, loaded.max_tokens, corpus.source)
+        starts = [text[:LANGUAGE_SAMPLE] for text in checks.sample_texts(corpus.texts)]
+        unknown = getattr(getattr(loaded, "tokenizer", None), "unk_token_id", None)
+        diagnostics += checks.check_language(starts, loaded.tokens(starts), unknown, corpus.source)
     report["estimate"] = cost = estimate(loaded, settings.plan, texts.labelled, texts.pool,
                                          bounded=find(settings.method).subsamples_pool)
     what = (f"training with the plan {plan} takes about {cost['minutes']:.0f} min and {cost['gigabytes']:.1f} GB of "

@@ -6,7 +6,6 @@ environment variables and config keys from them.
 
 from __future__ import annotations
 
-import codecs
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -49,15 +48,9 @@ AnnotatorColumn = Annotated[str | None, plain(
 
 def _set_encoding(name: str | None) -> str | None:
     """Makes files of the command be read in that encoding."""
-    from halflabel.data.readers.files import UTF8, text_encoding
+    from halflabel.data.readers.files import UTF8, check_encoding, text_encoding
 
-    try:
-        codecs.getincrementaldecoder(name or UTF8)
-        "".encode(name or UTF8)  # a codec may be no encoding of text
-    except LookupError:
-        raise SettingError(f"the encoding '{name}' is not known; give one of Python's, such as cp1252, latin-1 or "
-                           "utf-16") from None
-    text_encoding.set(name or UTF8)
+    text_encoding.set(check_encoding(name or UTF8))
     return name
 
 

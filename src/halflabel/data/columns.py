@@ -39,6 +39,11 @@ class Chunk(NamedTuple):
     offsets: int | None  # byte at which the offsets start, in items; None if all rows have the same size
 
 
+def removed(path: str) -> DataError:
+    """The error about a file of the cache that is there no more."""
+    return DataError(f"{path} was removed from the cache while it was in use; run the command again to rebuild it")
+
+
 class MappedFile:
     """A file that any thread can read at any position; it is closed when it is no longer referenced."""
 
@@ -46,8 +51,7 @@ class MappedFile:
         try:
             self.file = open(path, "rb", buffering=0)  # noqa: SIM115
         except FileNotFoundError:
-            raise DataError(f"{path} was removed from the cache while it was in use; run the command again to rebuild "
-                            "it") from None
+            raise removed(path) from None
         self.number, self.lock = self.file.fileno(), threading.Lock()
 
     def read(self, start: int, length: int) -> bytes:
@@ -148,6 +152,8 @@ def _open_arrow(file: str) -> tuple[Any, Any]:
     try:
         buffer = pa.memory_map(file).read_buffer()
         return buffer, pa.ipc.open_file(buffer)
+    except FileNotFoundError:
+        raise removed(file) from None
     except pa.ArrowException as error:
         raise _damaged(error) from None
 

@@ -23,6 +23,9 @@ SAMPLE_SIZE = 2000  # texts of a corpus that are examined one by one
 MOJIBAKE = re.compile(r"Ã[\x80-\xbf©¨¼¶¤±³]|â€[™œ“”˜]|Â[ £°»«]")
 CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
 MIN_CLASS_SIZE = 2
+CJK = "\u2e80"  # the first character of Chinese, Japanese and Korean scripts
+MAX_UNKNOWN = 0.2  # share of a corpus' tokens
+MIN_LETTERS = 1.5  # per token: English has 4 to 5 in an English encoder, Russian 1
 MAX_IMBALANCE = 20.0  # of the largest class to the smallest
 
 
@@ -134,6 +137,24 @@ def check_lengths(lengths: np.ndarray, limit: int, source: str) -> list[Diagnost
     if share > 0.05:
         return [Diagnostic("warning", what, f"only the first {limit} tokens are used; --set max_tokens=... uses more")]
     return [Diagnostic("note", what, "nothing to do")]
+
+
+def check_language(texts: Sequence[str], tokens: Sequence[np.ndarray], unknown: int | None, source: str
+                   ) -> list[Diagnostic]:
+    """Texts in a language that a tokenizer was not made for: unknown words, or words split into single letters.
+
+    Tokens include two that mark the ends of a text. Chinese and Japanese count by unknown tokens alone, since a
+    character of theirs is a token for any encoder. A language in letters that the tokenizer knows is not noticed.
+    """
+    count = sum(max(0, len(ids) - 2) for ids in tokens)
+    letters = sum(c.isalpha() and c < CJK for text in texts for c in text)
+    missing = sum(int((ids == unknown).sum()) for ids in tokens) if unknown is not None else 0
+    others = sum(c.isalpha() and c >= CJK for text in texts for c in text)
+    if not count or (missing <= MAX_UNKNOWN * count and (letters <= others or letters / count >= MIN_LETTERS)):
+        return []
+    what = (f"the encoder does not know {missing / count:.0%} of the tokens of {source}, and has {letters / count:.1f} "
+            "letters per token")
+    return [Diagnostic("warning", what, "if they are not in its language, choose a multilingual one with --encoder")]
 
 
 def sample_texts(texts: Sequence[str]) -> list[str]:

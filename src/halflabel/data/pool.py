@@ -22,7 +22,7 @@ from halflabel.atomic import cache_folder, write_folder
 from halflabel.data.columns import TextColumn, arrow_strings, write_arrow
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.cells import text_cells
-from halflabel.data.readers.files import File, as_files
+from halflabel.data.readers.files import File, as_files, reading_as
 from halflabel.data.readers.formats import Row, SourceTable, detect_format
 from halflabel.data.readers.read import (
     find_column,
@@ -129,10 +129,12 @@ def _has_labels(table: SourceTable, source: str, texts: list[str]) -> bool:
     return column not in (None, *texts) and any(cell not in (None, "", -1) for cell in table.column(str(column)))
 
 
-def open_pool(sources: Any, *, text: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[Notice]]:
+def open_pool(sources: Any, *, text: str | None = None, encoding: str | None = None, folder: Path | None = None
+              ) -> tuple[Corpus, list[Notice]]:
     """The distinct, non-empty texts of files, globs, frames or corpora as a lazy corpus, and notices about them."""
     given = sources if isinstance(sources, (list, tuple)) else [sources]
-    opened = [open_source(source, text) for source in as_files(given)]
+    with reading_as(encoding):
+        opened = [open_source(source, text) for source in as_files(given)]
     views = opened[0].views if len({tuple(source.views) for source in opened}) == 1 else []
     name = ", ".join(dict.fromkeys(source.name for source in opened))
     key = _hash(json.dumps([VERSION, views, [[source.digest(), *source.texts] for source in opened]]).encode())

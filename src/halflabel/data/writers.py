@@ -18,6 +18,7 @@ from halflabel.data.readers.formats import Row, Write, formats, output_formats
 from halflabel.errors import OutputError
 
 CHUNK = 10_000  # rows written at a time
+PREDICTED = ("text", "label", "score", "labels", "scores")
 CONTROL, OBJECT = "label", "text"  # names of the choices and of the text in a Label Studio project
 
 
@@ -101,19 +102,24 @@ def _score(row: Row) -> float:
     return float(min(row["scores"], default=0.0) if "scores" in row else row["score"])
 
 
+def _others(row: Row) -> Row:
+    """The other columns of the input."""
+    return {name: value for name, value in row.items() if name not in PREDICTED}
+
+
 def label_studio(row: Row) -> dict[str, Any]:
     """A task with a prediction, for a project with <Choices name="label" toName="text">."""
     result = {"from_name": CONTROL, "to_name": OBJECT, "type": "choices", "value": {"choices": _labels(row)}}
-    return {"data": {"text": row["text"]},
+    return {"data": {"text": row["text"]} | _others(row),
             "predictions": [{"model_version": "halflabel", "score": _score(row), "result": [result]}]}
 
 
 def doccano(row: Row) -> dict[str, Any]:
     """A text with its labels; doccano keeps other keys as metadata."""
-    return {"text": row["text"], "label": _labels(row), "score": _score(row)}
+    return {"text": row["text"], "label": _labels(row), "score": _score(row)} | _others(row)
 
 
 def prodigy(row: Row, names: Sequence[object]) -> dict[str, Any]:
     """A choice among all labels in which the suggested ones are preselected."""
     return {"text": row["text"], "options": [{"id": str(name), "text": str(name)} for name in names],
-            "accept": _labels(row), "meta": {"score": _score(row)}}
+            "accept": _labels(row), "meta": {"score": _score(row)} | _others(row)}

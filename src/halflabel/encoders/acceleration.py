@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from halflabel.devices import bf16_products, product_dtype
 from halflabel.encoders.batching import pad
@@ -27,11 +27,13 @@ if TYPE_CHECKING:
 
 PROBE = 8  # texts on which bf16 is compared with fp32
 HARMLESS = 0.999  # smallest cosine at which a bf16 vector counts as equal to that in fp32
+SHAPES = 64  # of batches in bf16 on a CPU; torch keeps about 1 MB of kernels for each until the process ends
 
 # One copy per encoder, dtype and layout, valid while the weights are unchanged; and the cosine that its check gave.
 _COPIES: WeakKeyDictionary[Encoder, dict[tuple[torch.dtype, bool], tuple[object, Encoder]]] = WeakKeyDictionary()
 _COSINES: WeakKeyDictionary[Encoder, float] = WeakKeyDictionary()
 _COMPILED: WeakKeyDictionary[Encoder, Forward] = WeakKeyDictionary()
+_shapes: set[tuple[int, ...]] = set()  # of the batches so far
 
 
 def faster_form(encoder: Encoder, tokens: list[np.ndarray], dtype: torch.dtype | None, *, few: bool) -> Encoder:
@@ -46,6 +48,25 @@ def faster_form(encoder: Encoder, tokens: list[np.ndarray], dtype: torch.dtype |
             warnings.warn(NoticeWarning(f"bf16 changes this encoder's vectors (cosine {cosine:.4f} to fp32, below "
                                         f"{HARMLESS}); encoding in fp32, which is slower"), stacklevel=2)
     return half if _COSINES[half] >= HARMLESS else exact
+
+
+def few_shapes(forward: Forward) -> Forward:
+    """The same function, but after SHAPES different shapes the numbers of texts in new ones are rounded up.
+
+    Otherwise the memory of a server would grow as long as requests of other sizes arrive.
+    """
+    def rounded(ids: Tensor, mask: Tensor) -> Tensor:
+        if tuple(ids.shape) not in _shapes:
+            if len(_shapes) < SHAPES:
+                _shapes.add(tuple(ids.shape))
+            else:
+                n = len(ids)
+                size = -(-n // 8) * 8 if n > 4 else 4 if n == 3 else n
+                repeated = torch.arange(size, device=ids.device).clamp_max(n - 1)
+                return forward(ids[repeated], mask[repeated])[:n]
+        return forward(ids, mask)
+
+    return rounded
 
 
 def lowest_cosine(half: Encoder, exact: Encoder, tokens: list[np.ndarray]) -> float:

@@ -12,7 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.encoders.acceleration import compiled_forward, faster_form
+from halflabel.atomic import rust_os_error
+from halflabel.encoders.acceleration import compiled_forward, faster_form, few_shapes
 from halflabel.encoders.batching import padded_width
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
 from halflabel.encoders.tokenizer import token_ids
@@ -128,7 +129,11 @@ class Encoder(TextEncoder):
 
     def inference_forward(self, tokens: list[np.ndarray], *, backend: Backend, dtype: torch.dtype | None,
                           few: bool) -> Forward:
-        return compiled_forward(self, dtype) if backend == "compile" else faster_form(self, tokens, dtype, few=few)
+        if backend == "compile":
+            return compiled_forward(self, dtype)
+        form = faster_form(self, tokens, dtype, few=few)
+        weight = next(form.parameters())
+        return few_shapes(form) if weight.dtype == torch.bfloat16 and weight.device.type == "cpu" else form
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return token_ids(self.tokenizer, texts, self.max_tokens, self.prefix)
@@ -161,7 +166,10 @@ class Encoder(TextEncoder):
 
     def save(self, folder: Path) -> None:
         self.body.config.save_pretrained(folder)
-        self.tokenizer.save_pretrained(folder)
+        try:
+            self.tokenizer.save_pretrained(folder)
+        except Exception as error:  # tokenizers raises nothing more specific
+            raise rust_os_error(error) from error
         settings = {"pooling": self.pooling, "max_tokens": self.max_tokens, "depths": self.depths}
         settings |= {"prefix": self.prefix} if self.prefix else {}  # older versions know no prefix
         (folder / POOLING_FILE).write_text(json.dumps(settings), encoding="utf-8")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from halflabel.atomic import write_folder, write_text
+from halflabel.atomic import not_written, write_folder, write_text
 from halflabel.data.labels import Classes
 from halflabel.devices import Compute
 from halflabel.encoders.inference import encode, texts_at_once
@@ -183,7 +183,10 @@ class TrainedModel:
 def write_config(folder: Path, encoder: TextEncoder, config: dict[str, Any]) -> None:
     """Writes config.json, and the encoder's configuration and tokenizer into a subfolder."""
     (folder / "encoder").mkdir(exist_ok=True)
-    encoder.save(folder / "encoder")
+    try:
+        encoder.save(folder / "encoder")
+    except OSError as error:
+        raise not_written(folder / "encoder", error) from error
     write_text(folder / "config.json", json.dumps(config, indent=1, ensure_ascii=False))
 
 

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel import __version__
-from halflabel.atomic import cache_folder, write_folder, write_text
+from halflabel.atomic import cache_folder, rust_os_error, write_folder, write_text
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import padded
@@ -88,7 +88,10 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
     differences: list[Parity] = []
 
     def fill(place: Path) -> None:
-        encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
+        try:
+            encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
+        except Exception as error:  # tokenizers raises nothing more specific
+            raise rust_os_error(error) from error
         write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
         facts = {"format": FORMAT if encoder.prefix else WITHOUT_PREFIX, "halflabel": __version__,
                  "method": model.method, "task": model.task, "classes": model.classes.to_json(),
@@ -194,8 +197,12 @@ def with_backend(model: TrainedModel, backend: str, texts: Sequence[str]) -> Tra
     if folder.exists():
         with suppress(HalflabelError):
             return OnnxModel(folder)
-        shutil.rmtree(folder)  # a damaged cache entry is exported again
-    export(model, folder, texts, int8=backend == "onnx-int8")
+        shutil.rmtree(folder, ignore_errors=True)  # a damaged cache entry is exported again
+    try:
+        export(model, folder, texts, int8=backend == "onnx-int8")
+    except OutputError:
+        if not folder.exists():  # else another process exported the same in the meantime
+            raise
     return OnnxModel(folder)
 
 

@@ -151,7 +151,7 @@ def _session(file: Path) -> Any:
     onnxruntime.disable_telemetry_events()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # errors are raised, and explained by us
     if _has_external_weights(file):
         raise ModelError(f"{file} has weights in other files, unlike any export of halflabel; {COPY_OR_EXPORT}")
     try:

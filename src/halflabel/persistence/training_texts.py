@@ -9,7 +9,7 @@ import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from halflabel.atomic import replace_file, write_text
+from halflabel.atomic import replace_file, rust_os_error, write_text
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, Partial
 from halflabel.data.readers.read import read
@@ -23,8 +23,12 @@ LABELLED = "labelled.jsonl"
 def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
     """Writes 8 bytes for each training text."""
     folder.mkdir(parents=True, exist_ok=True)
+    hashes = {"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}
     with replace_file(folder / FILE) as temporary:
-        save_file({"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}, temporary)
+        try:
+            save_file(hashes, temporary)
+        except SafetensorError as error:
+            raise rust_os_error(error) from error
 
 
 def read_text_hashes(folder: Path) -> dict[str, np.ndarray]:

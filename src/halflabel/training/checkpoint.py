@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from halflabel.atomic import replace_file, write_folder, write_text
+from halflabel.atomic import replace_file, rust_os_error, write_folder, write_text
 from halflabel.errors import BadInput
 from halflabel.integrity import drop_checksums, read_json, require
 from halflabel.output_folders import CHECKPOINT, checkpoints
@@ -41,8 +41,7 @@ def write_tensors(file: Path, tensors: State) -> None:
         try:
             save_file({name: tensor.cpu().contiguous() for name, tensor in tensors.items()}, temporary)
         except SafetensorError as error:
-            raise OSError(str(error)) from error
-        temporary.chmod(0o644)  # safetensors makes files for their owner alone
+            raise rust_os_error(error) from error
 
 
 def read_tensors(file: Path) -> State:

@@ -106,10 +106,13 @@ def _open_parquet(file: File) -> Any:
     source = (pa.BufferReader(file.content) if file.compression else file.stored() if file.is_remote
               else file.local_path)
     try:
-        return pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would read ahead without limit
+        parquet = pq.ParquetFile(source, pre_buffer=False)  # pre-buffering would read ahead without limit
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file.name} is not a complete Parquet file ({first_line(error)}); copy or write it again"
                         ) from None
+    groups = (parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups))
+    file.check_size(max(parquet.metadata.num_rows, sum(group.total_byte_size for group in groups)))
+    return parquet
 
 
 def read_arrow(file: File, options: ReadOptions) -> SourceTable:
@@ -129,9 +132,12 @@ def _arrow_batches(file: File) -> Iterator[Any]:
     try:
         if file.head.startswith(b"ARROW1"):
             reader = pa.ipc.open_file(source)
-            yield from (reader.get_batch(i) for i in range(reader.num_record_batches))
+            batches = (reader.get_batch(i) for i in range(reader.num_record_batches))
         else:
-            yield from pa.ipc.open_stream(source)
+            batches = iter(pa.ipc.open_stream(source))
+        for batch in batches:
+            batch.validate(full=True)  # Arrow trusts offsets otherwise, and reads whatever memory they point to
+            yield batch
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{file.name} is not a complete Arrow file ({first_line(error)}); copy or write it again"
                         ) from None

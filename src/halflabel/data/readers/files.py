@@ -28,18 +28,41 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from halflabel import remote
-from halflabel.errors import DataError
+from halflabel.errors import DataError, SettingError
 
 STDIN = "-"
 STDIN_NAMES = (STDIN, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 DESCRIPTOR = "/dev/fd/"  # followed by the number of a file descriptor that is already open
 HEAD = 1 << 16  # bytes by which a format is detected
 BLOCK = 1 << 22  # bytes in memory at a time
+MAX_RATIO = 100  # of decompressed to stored bytes, from MIN_BOMB decompressed bytes on; texts compress 2 to 20 times
+MIN_BOMB = 1 << 26
 BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")  # formats that have no encoding: Parquet and Arrow
 COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSION_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 UTF8 = "utf-8"
 text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)  # of the files that are opened
+
+
+def check_encoding(name: str) -> str:
+    """The name of a text encoding; one that Python does not have is refused."""
+    try:
+        codecs.getincrementaldecoder(name)
+        "".encode(name)  # a codec may be no encoding of text
+    except LookupError:
+        raise SettingError(f"the encoding '{name}' is not known; give one of Python's, such as cp1252, latin-1 or "
+                           "utf-16") from None
+    return name
+
+
+@contextmanager
+def reading_as(encoding: str | None) -> Iterator[None]:
+    """Files that are named within the block have this encoding; without one, nothing changes."""
+    token = text_encoding.set(check_encoding(encoding) if encoding else text_encoding.get())
+    try:
+        yield
+    finally:
+        text_encoding.reset(token)
 
 
 class StreamCopy(NamedTuple):
@@ -136,10 +159,25 @@ class File:
         with self._explained(), self.stored() as raw:
             stream = self._decompressed(raw)
             raw.seek(0)  # in memory://, all that open a file share one position
-            blocks = iter(lambda: bytes(stream.read(size)), b"")
+            blocks = self._bounded(iter(lambda: bytes(stream.read(size)), b""))
             first = next(blocks, b"")
             blocks = chain([first] if first else [], blocks)
             yield from blocks if self.is_utf8 or first.startswith(BINARY_MAGIC) else self._as_utf8(blocks)
+
+    def _bounded(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+        """The same blocks; a compressed file that grows beyond measure is refused before it fills the memory."""
+        size = 0
+        for block in blocks:
+            size += len(block)
+            if self.compression:
+                self.check_size(size)
+            yield block
+
+    def check_size(self, size: int) -> None:
+        """Refuses a compressed file by its decompressed bytes, or rows."""
+        if size > max(MIN_BOMB, MAX_RATIO * os.stat(self.local_path).st_size):
+            raise DataError(f"{self.name} decompresses to more than {MAX_RATIO} times its size, as no texts do; write "
+                            "it without compression if it is right")
 
     def _as_utf8(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         decoder, lines = codecs.getincrementaldecoder(self.encoding)(), 1

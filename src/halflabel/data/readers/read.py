@@ -11,7 +11,7 @@ from typing import Any
 from halflabel.data.corpus import Corpus, TextLabel
 from halflabel.data.readers.cells import label_cells, text_cells
 from halflabel.data.readers.columnar import dataset_folder, frame_table
-from halflabel.data.readers.files import File, as_files
+from halflabel.data.readers.files import File, as_files, reading_as
 from halflabel.data.readers.formats import ReadOptions, SourceTable, read_table
 from halflabel.errors import DataError
 
@@ -24,7 +24,8 @@ USUAL_NAMES = {"text": (TEXT_NAMES[:1], TEXT_NAMES), "label": (LABEL_NAMES[:2], 
 UNLABELLED_FOLDERS = ("unlabelled", "unlabeled", "unsup")
 
 
-def read(source: Any, *, text: str | None = None, label: str | None = None, labels: bool = True) -> Corpus:
+def read(source: Any, *, text: str | None = None, label: str | None = None, labels: bool = True,
+         encoding: str | None = None) -> Corpus:
     """Texts and labels of a file, of standard input ("-"), of several files or globs, or of a frame in memory.
 
     Files are csv, tsv, jsonl, json, parquet, arrow or txt (one text per line), optionally compressed by gzip or zstd,
@@ -34,6 +35,8 @@ def read(source: Any, *, text: str | None = None, label: str | None = None, labe
     `text="title,body"` joins two columns. Without a label column nothing is labelled, and `labels=False` ignores
     labels. The columns `aug_0`, `aug_1`, ... become views; an empty view is replaced by the text itself.
 
+    Text files are UTF-8 unless `encoding` names another encoding of Python, such as cp1252.
+
     Not labelled: null, a missing key, an empty cell, NaN, the number -1. The string "-1" is refused. Whitespace around
     the name of a label is removed. Whole floats become ints, other floats are refused. Lists become tuples (`[]`: known
     to have no label). A csv column whose cells are all whole numbers is read as ints; cells like `["a", "b"]` are
@@ -41,8 +44,9 @@ def read(source: Any, *, text: str | None = None, label: str | None = None, labe
 
     Raises DataError: one sentence that names the file and the line, record or row (from 1, including the header).
     """
-    sources = as_files(source if isinstance(source, (list, tuple)) else [source])
-    return concat_corpora([_read(file, text, label, labels=labels) for file in sources])
+    with reading_as(encoding):
+        sources = as_files(source if isinstance(source, (list, tuple)) else [source])
+        return concat_corpora([_read(file, text, label, labels=labels) for file in sources])
 
 
 def _read(source: Any, text: str | None, label: str | None, *, labels: bool) -> Corpus:
