@@ -18,15 +18,14 @@ from halflabel.plans import PLANS
 
 
 @cache
-def store(depths: int) -> EncoderCache:
-    plan = PLANS["frozen"]
-    return EncoderCache(cache_folder(), load_encoder(plan.encoder, plan.max_tokens, depths))
+def store(depths: int, max_tokens: int = PLANS["frozen"].max_tokens) -> EncoderCache:
+    return EncoderCache(cache_folder(), load_encoder(PLANS["frozen"].encoder, max_tokens, depths))
 
 
 def scores(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
     """`model.scores` (N, K), from cached vectors if the encoder is frozen."""
     if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
         return model.scores(texts)
-    h = store(model.encoder.depths).vectors(texts)
+    h = store(model.encoder.depths, model.encoder.max_tokens).vectors(texts)
     with torch.inference_mode():
         return np.asarray(model.network.eval().classify(torch.from_numpy(h)).scores.numpy())

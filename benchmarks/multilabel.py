@@ -45,7 +45,7 @@ def compare(name: str, options: argparse.Namespace,
             prepare: Callable[[str, list[str]], None] = lambda method, texts: None) -> None:
     """All methods and seeds on one set; `prepare` is called with a method and all texts before it runs."""
     results = Results("multilabel" if options.on == "test" else "multilabel-rest")
-    train, test = load(options.data, name, "train"), load(options.data, name, "test", options.test)
+    train, test = load(options.data, name, "train", options.train), load(options.data, name, "test", options.test)
     classes = Classes.of([*train.labels, *test.labels])
     for seed in options.seeds:
         labelled, unlabelled = SETS[name]
@@ -59,7 +59,7 @@ def compare(name: str, options: argparse.Namespace,
                 continue
             prepare(method, [*train.texts, *test.texts])
             line = figures(run(method, split, y, measured.texts, seed, dict(options.set)), y, truth)
-            results.add(**key, **line)
+            results.add(**key, **line, train=len(train), settings=dict(options.set))
             print(key, {rule: round(line[rule]["micro_f1"], 3) for rule in DECISIONS}, flush=True)
 
 
@@ -101,6 +101,7 @@ def parse() -> argparse.Namespace:
                         help="logreg, setfit, or method/plan as in bdd-ml/laptop")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--on", choices=["test", "rest"], default="test")
+    parser.add_argument("--train", type=int, default=None, help="training texts to sample from, all when not given")
     parser.add_argument("--test", type=int, default=None, help="test texts, all when not given")
     parser.add_argument("--unlabelled", type=int, default=0, help="pool, the set's own when not given")
     parser.add_argument("--threads", type=int, default=0)

@@ -61,7 +61,7 @@ def accuracy(split: Sample, names: np.ndarray | None, labels: int, seed: int) ->
 
     alone = correct(logistic_regression(x, y, pool, labels).log_probabilities(test)) if len(y) else None
     return {"accuracy": correct(fitted.model.log_probabilities(test)), "labels_only": alone, "n_test": len(rest),
-            "uses_names": bool(fitted.uses_names), "uses_clusters": bool(fitted.uses_clusters)}
+            "uses_names": bool(fitted.uses_names), "trust": fitted.trust}
 
 
 def parse() -> argparse.Namespace:

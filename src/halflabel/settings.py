@@ -60,7 +60,8 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
         rest["minutes"] = minutes
     adapted = chosen.adapt_plan(plan_named(plan, **{**chosen.plans.get(plan, {}), **rest}))
     if names and not chosen.uses_names:
-        raise SettingError(f"the method {chosen.name} does not use class names; choose lift, or leave out the names.")
+        remedy = "choose lift, or leave out the names" if task == "multi-class" else "leave out the names"
+        raise SettingError(f"the method {chosen.name} does not use class names; {remedy}.")
     encoder = WORDS if chosen.bag_of_words else encoder or adapted.encoder
     if len(names_in(encoder)) > 1 and not (adapted.frozen or chosen.uses_teachers or is_auto(encoder)):
         raise SettingError(f"the method {chosen.name} fine-tunes one encoder; name one, or use the plan frozen, which "

@@ -48,7 +48,7 @@ BAD = {
     "one class": (["one.csv"], "one.csv: there is only one class, 'food'"),
     "no labels": (["none.csv"], "none.csv: there is no label"),
     "label -1 as text": (["minus.jsonl"], "minus.jsonl, line 2"),
-    "lists of labels": (["lists.jsonl", "--method", "lift"], "lists.jsonl: the labels are sets of labels"),
+    "lists of labels": (["lists.jsonl", "--method", "ce"], "lists.jsonl: the labels are sets of labels"),
     "latin-1": (["latin.csv"], "line 2: byte"),
     "unknown column": (["good.csv", "--text-column", "body"], "no column 'body'"),
     "missing pool": (["good.csv", "--unlabelled", "nowhere.csv"], "nowhere.csv"),

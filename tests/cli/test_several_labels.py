@@ -134,7 +134,7 @@ def test_a_spoilt_decision_is_named(content: str | None, words: str, model: Path
 
 def test_what_does_not_fit_is_refused_before_any_work(model: Path, tiny_encoder: str, cli: Ran) -> None:
     folder = model.parent
-    done = cli("train", folder / "labelled.jsonl", "--out", folder / "other", "--method", "lift")
+    done = cli("train", folder / "labelled.jsonl", "--out", folder / "other", "--method", "ce")
     assert done.code == 2 and "choose one of am-ml, asl, bce" in done.err and not (folder / "other").exists()
     done = cli("tune", model, "--dev", folder / "test.jsonl", "--decision", "guess")
     assert done.code == 2 and "no decision 'guess'" in done.err

@@ -8,10 +8,11 @@ from scipy import sparse
 
 from conftest import tiny_texts
 from halflabel.methods.closed_form import (
-    MIN_EVIDENCE,
     POOL_MASS,
+    PRIOR_TRUST,
     LinearModel,
     cluster_evidence,
+    cluster_trust,
     cross_validate,
     distil,
     fit_closed_form,
@@ -209,19 +210,27 @@ def test_a_pool_that_clusters_by_something_else_is_ignored(seed: int) -> None:
     rows = few(x, sentiment, 5)
     start = fit_closed_form(x[rows], sentiment[rows], x, sparse.csr_matrix((len(rows) + len(x), 0)), 2, seed=seed)
     alone = fit_closed_form(x[rows], sentiment[rows], x[:0], NO_WORDS, 2, seed=seed)
-    assert not start.uses_clusters and len(start.weights) == 1
+    assert not start.trust and len(start.weights) == 1
     assert accuracy(start.model, x, sentiment) == accuracy(alone.model, x, sentiment)
     misled = gaussian_em(x[rows], sentiment[rows], x, 2)
     by_topic = accuracy(misled, x, topic)
     assert max(by_topic, 1.0 - by_topic) > 0.9 and accuracy(misled, x, sentiment) < accuracy(alone.model, x, sentiment)
 
 
-def test_one_label_per_class_is_no_evidence() -> None:
+def test_one_label_per_class_is_no_evidence_so_the_prior_remains() -> None:
     x, y = clusters(4, 100)
     rows = few(x, y, 1)
     halves = validate_halves(BOTH, x[rows], y[rows], x, 4, np.random.default_rng(0))
     assert not halves.folds and cluster_evidence(halves) == pytest.approx(0.0)
-    assert not fit_closed_form(x[rows], y[rows], x, NO_WORDS, 4, seed=0).uses_clusters
+    fitted = fit_closed_form(x[rows], y[rows], x, NO_WORDS, 4, seed=0)
+    assert fitted.trust == pytest.approx(PRIOR_TRUST)
+    assert accuracy(fitted.model, x, y) > accuracy(logistic_regression(x[rows], y[rows], x, 4), x, y)
+
+
+def test_trust_grows_with_the_evidence_and_ends_in_certainty() -> None:
+    growing = [cluster_trust(evidence, PRIOR_TRUST) for evidence in (-1e6, -0.1, 0.0, 1.0, 1e6)]
+    assert growing == sorted(growing) and growing[:2] == [0.0, 0.0] and growing[-1] == 1.0
+    assert growing[2] == pytest.approx(PRIOR_TRUST) and cluster_trust(2.0, 0.5) == pytest.approx(1 / (1 + np.exp(-2.0)))
 
 
 def test_each_half_evaluates_the_other() -> None:
@@ -233,7 +242,7 @@ def test_each_half_evaluates_the_other() -> None:
     rows = few(x, y, 4)
     halves = validate_halves(BOTH, x[rows], y[rows], x, 4, np.random.default_rng(0))
     misled = halves._replace(log_p=np.stack([np.roll(halves.log_p[0], 1, axis=1), halves.log_p[1]]))
-    assert cluster_evidence(misled) < 0.0 < MIN_EVIDENCE < cluster_evidence(halves)
+    assert cluster_evidence(misled) < 0.0 and cluster_trust(cluster_evidence(halves), PRIOR_TRUST) == 1.0
 
 
 def test_words_are_used_where_they_improve_held_out_labels() -> None:

@@ -1,12 +1,14 @@
-"""The default method ignores a pool that does not help, reports it, and is then the same as without one."""
+"""The default methods: how far `lift` trusts the pool and what it reports; the closed form of `lift-ml`."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
+from halflabel.methods.closed_form_several import SeveralLabels, fit_several_labels, logistic
 from halflabel.methods.lift import NO_CLUSTERS
 
 TEXTS, TOPICS = tiny_texts(6)
@@ -24,6 +26,7 @@ def fitted(encoder: str, plan: str, labels: list[str], pool: list[str]) -> TextC
 def test_a_pool_that_does_not_help_is_ignored(tiny_encoder: str, plan: str,
                                                       monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halflabel.methods.closed_form.words_improve", lambda *args: False)
+    monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: -9.0)
     both, alone = (fitted(tiny_encoder, plan, MEANINGLESS, pool) for pool in (POOL, []))
     assert both.notices_ == [NO_CLUSTERS[False]] and not alone.notices_
     assert np.array_equal(both.predict(TEST), alone.predict(TEST))
@@ -32,9 +35,66 @@ def test_a_pool_that_does_not_help_is_ignored(tiny_encoder: str, plan: str,
 
 def test_words_may_help_where_clusters_do_not(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("halflabel.methods.closed_form.words_improve", lambda *args: True)
+    monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: -9.0)
     clf = fitted(tiny_encoder, "laptop", MEANINGLESS, POOL)
     assert clf.notices_[0] == NO_CLUSTERS[True] and (clf.labeled_iter_[len(TEXTS) :] >= 0).any()
 
 
 def test_a_pool_that_clusters_by_label_is_used(tiny_encoder: str) -> None:
     assert not set(fitted(tiny_encoder, "frozen", TOPICS, POOL).notices_) & set(NO_CLUSTERS.values())
+
+
+def test_an_undecided_pool_counts_in_part_and_that_is_reported(tiny_encoder: str,
+                                                                monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: 0.0)
+    notices = fitted(tiny_encoder, "frozen", TOPICS, POOL).notices_
+    assert [notice for notice in notices if "count for 30%" in notice]
+
+
+Data = tuple[np.ndarray, np.ndarray, sparse.csr_matrix]
+
+
+@pytest.fixture(scope="module")
+def data() -> Data:
+    """Vectors, labels and words of texts with one or two of four labels; every second text has a word of each."""
+    rng = np.random.default_rng(0)
+    y = np.eye(4)[rng.integers(0, 4, 620)]
+    y = np.maximum(y, (rng.random((620, 1)) < 0.3) * np.eye(4)[rng.integers(0, 4, 620)])
+    centres = np.linalg.qr(rng.normal(size=(16, 16)))[0][:4]
+    x = y @ centres + 0.35 * rng.normal(size=(620, 16))
+    return x / np.linalg.norm(x, axis=1, keepdims=True), y, sparse.csr_matrix(y * (rng.random(y.shape) < 0.5))
+
+
+class TestSeveralLabels:
+    @staticmethod
+    def fit(x: np.ndarray, y: np.ndarray, words: sparse.csr_matrix, labelled: int = 20) -> SeveralLabels:
+        return fit_several_labels(x[:labelled], y[:labelled], x[labelled:], words, seed=0)
+
+    def test_pool_and_words_improve_on_the_labelled_texts_alone(self, data: Data) -> None:
+        x, y, words = data
+        fitted, alone = self.fit(x, y, words), logistic(x[:20], y[:20], 0.2)
+        errors = [((scores > np.diagonal(np.quantile(scores, 1 - y.mean(axis=0), axis=0))) != y[20:]).mean()
+                  for scores in (alone.logits(x[20:]), fitted.model.logits(x[20:]), fitted.soft)]
+        assert errors[0] > errors[1] + 0.01 and errors[1] > errors[2]  # words are known of the pool alone
+
+    def test_each_label_is_as_frequent_in_the_pool_as_in_labelled_texts(self, data: Data) -> None:
+        x, y, words = data
+        expected = (y[:20].sum(axis=0) + 0.5) / 21
+        fitted = self.fit(x, y, words)
+        assert np.allclose(fitted.soft.mean(axis=0), expected, atol=1e-3)
+        assert np.allclose((1 / (1 + np.exp(-fitted.model.logits(x[20:])))).mean(axis=0), expected, atol=1e-3)
+
+    def test_unknown_labels_do_not_count(self, data: Data) -> None:
+        x, y, words = data
+        unknown = y.copy()
+        unknown[15:20, 0] = np.nan
+        fewer, all_known = self.fit(x, unknown, words), self.fit(x, y, words)
+        assert np.isfinite(fewer.model.weight).all() and not np.allclose(fewer.soft[:, 0], all_known.soft[:, 0])
+        assert np.allclose(fewer.soft[:, 1:], all_known.soft[:, 1:], atol=1e-3)
+
+    def test_without_a_pool_and_with_a_label_that_no_text_has(self, data: Data) -> None:
+        x, y, words = data
+        y = np.where(np.arange(4) == 3, 0.0, y)
+        alone = fit_several_labels(x[:20], y[:20], x[:0], words[:20], seed=0)
+        assert alone.soft.shape == (0, 4) and (alone.model.logits(x)[:, 3] < 0).all()
+        assert (self.fit(x, y, words).soft[:, 3] < 0.5).all()

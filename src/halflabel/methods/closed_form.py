@@ -3,9 +3,9 @@
 Two linear models are combined. The *cluster model* uses the pool: Gaussian classes with one shared covariance, fitted
 by EM (the paper's equal variances in closed form). The other is logistic regression on the labelled texts alone.
 
-1. Evidence: each half of the labels evaluates the cluster model fitted with the other half. Where the pool clusters
-   by something else than the labels (by topic, when the labels are sentiments), EM follows those clusters, and the
-   cluster model is left out.
+1. Trust: each half of the labels evaluates the cluster model fitted with the other half. Where the pool clusters
+   by something else than the labels (by topic, when the labels are sentiments), EM follows those clusters. The soft
+   labels are those with and without the cluster model, in shares that follow from the likelihood of held-out labels.
 2. Mixture: the log-probabilities of the models are added with weights fitted by cross-validation.
 3. Smoothing: the soft labels of the pool are smoothed over a graph of nearest neighbours, as much as cross-validation
    supports, and corrected by the words of the texts.
@@ -28,6 +28,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.evaluation.decisions import sigmoid
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, sharpened, smoothed
 from halflabel.randomness import Stream, generator
 
@@ -36,7 +37,10 @@ Columns = NDArray[np.integer]
 Mask = NDArray[np.bool_]
 
 MAX_POOL = 20_000  # pool texts that are used for fitting; more would not move means whose weight is limited
-MIN_EVIDENCE = 3.0  # log-likelihood by which the cluster model must improve held-out labels to be used
+PRIOR_TRUST = 0.3  # in the cluster model, before held-out labels are seen
+NAMED_TRUST = 0.5  # the same with class names, which make it unlikely that clusters are not the labels
+CERTAIN = 0.95  # trust from which on the cluster model is used alone
+NO_EVIDENCE = 0.01  # log-likelihood, by which rounding may differ from 0 where nothing could be held out
 WEIGHT_PRIOR = np.array([0.1, 0.5])  # median weights of cluster model and logistic regression, before cross-validation
 WEIGHT_SPREAD = np.array([1.2, 0.7])  # standard deviations of the logarithms of those weights
 ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # strengths of smoothing, each with its log prior
@@ -54,7 +58,7 @@ class ClosedForm(NamedTuple):
     weights: Array  # of cluster model, if it is used, and logistic regression
     alpha: float = 0.0  # strength of smoothing
     power: float = 1.0  # of sharpening after it
-    uses_clusters: bool = False
+    trust: float = 0.0  # share of the cluster model in the soft labels
     uses_words: bool = False
     uses_names: bool = False
     held_out: tuple[int, int] = (0, 0)  # labelled texts that were held out: predicted right, and all
@@ -79,21 +83,31 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         return fit_unlabelled(clusters, words, pool, rows, labels)
     halves = validate_halves([clusters, logistic_regression], x, y, sample, labels,
                              generator(seed, Stream.HELD_OUT_HALVES))
-    uses_clusters = cluster_evidence(halves) >= (0.0 if uses_names else MIN_EVIDENCE)
-    fits = [clusters, logistic_regression] if uses_clusters else [logistic_regression]
-    model, weights, held_out = fit_mixture(fits, x, y, sample, labels, rng)
-    if not uses_clusters and not words_improve(halves, weights, words, one_hot):
-        return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights, held_out=correct_of(held_out, weights))
-    soft, alpha, power = np.exp(model.log_probabilities(sample)), 0.0, 1.0
-    if uses_clusters:
+    trust = cluster_trust(cluster_evidence(halves), NAMED_TRUST if uses_names else PRIOR_TRUST)
+    models, correct, soft = list[LinearModel](), list[tuple[int, int]](), np.zeros((len(sample), labels))
+    alpha, power, uses_words = 0.0, 1.0, trust > 0.0
+    if trust > 0.0:
+        model, weights, held_out = fit_mixture([clusters, logistic_regression], x, y, sample, labels, rng)
         alpha, power = choose_smoothing(held_out, weights, x, y, labels)
         graph = neighbour_graph(np.concatenate([x, sample]))
-        soft = sharpened(smoothed(graph, np.concatenate([one_hot, soft]), alpha)[len(x) :], power)
-    soft = corrected_by_words(words, one_hot, soft, rounds=WORD_ROUNDS)
-    model = distil(model, np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
-    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, alpha, power, uses_clusters,
-                      uses_words=True, uses_names=uses_names and uses_clusters,
-                      held_out=correct_of(held_out, weights))
+        clustered = np.exp(model.log_probabilities(sample))
+        clustered = sharpened(smoothed(graph, np.concatenate([one_hot, clustered]), alpha)[len(x) :], power)
+        soft += trust * corrected_by_words(words, one_hot, clustered, rounds=WORD_ROUNDS)
+        models.append(model)
+        correct.append(correct_of(held_out, weights))
+    if trust < 1.0:
+        model, weights, held_out = fit_mixture([logistic_regression], x, y, sample, labels, rng)
+        correct.append(correct_of(held_out, weights))
+        alone, words_help = np.exp(model.log_probabilities(sample)), words_improve(halves, weights, words, one_hot)
+        if not trust and not words_help:
+            return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights, held_out=correct[0])
+        uses_words = uses_words or words_help
+        soft += (1.0 - trust) * (corrected_by_words(words, one_hot, alone, rounds=WORD_ROUNDS) if words_help else alone)
+        models.append(model)
+    shares = np.array([share for share in (trust, 1.0 - trust) if share])
+    model = distil(weighted_sum(models, shares), np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
+    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, trust * alpha, power, trust,
+                      uses_words, uses_names and trust > 0.0, correct[int(shares.argmax())])
 
 
 def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels: int) -> ClosedForm:
@@ -105,7 +119,7 @@ def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels
     soft = corrected_by_words(words, no_labels, sharpened(soft, UNLABELLED_POWER), rounds=WORD_ROUNDS)
     model = distil(model, sample, soft)
     return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, UNLABELLED_ALPHA, UNLABELLED_POWER,
-                      uses_clusters=True, uses_words=True, uses_names=True)
+                      trust=1.0, uses_words=True, uses_names=True)
 
 
 def all_soft_labels(model: LinearModel, pool: Array, rows: Columns, soft: Array) -> Array:
@@ -133,11 +147,15 @@ class LinearModel(NamedTuple):
     weight: Array  # (H, K)
     bias: Array  # (K,)
 
+    def logits(self, x: Any) -> Array:
+        """(N, H), dense or sparse, -> (N, K)."""
+        return np.asarray(x @ self.weight + self.bias)
+
     def log_probabilities(self, x: Array) -> Array:
         """(N, H) -> (N, K)."""
         from scipy.special import log_softmax
 
-        return np.asarray(log_softmax(x @ self.weight + self.bias, axis=1))
+        return np.asarray(log_softmax(self.logits(x), axis=1))
 
 
 Fit = Callable[[Array, Columns, Array, int], LinearModel]  # x, y, pool, labels -> model
@@ -277,6 +295,18 @@ def cluster_evidence(halves: HeldOut) -> float:
     _, with_clusters = fit_weights(halves, WEIGHT_PRIOR, WEIGHT_SPREAD)
     _, without = fit_weights(halves._replace(log_p=halves.log_p[1:]), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
     return without - with_clusters
+
+
+def cluster_trust(evidence: float, prior: float) -> float:
+    """The probability that the cluster model is the right one, w = pi e^L / (pi e^L + 1 - pi).
+
+    It is 1 if it is certain, and 0 if the evidence is against it: even a small share of its confident labels would
+    outweigh the cautious ones of logistic regression.
+    """
+    if evidence < -NO_EVIDENCE:
+        return 0.0
+    trust = float(sigmoid(np.asarray(evidence + np.log(prior / (1.0 - prior)))))
+    return trust if trust < CERTAIN else 1.0
 
 
 def names_improve(names: Array, x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> bool:

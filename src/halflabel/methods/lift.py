@@ -11,9 +11,10 @@ from torch import Tensor
 
 from halflabel.equations import sharpen
 from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
+from halflabel.methods.closed_form_several import fit_several_labels
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, smoothed, word_features
 from halflabel.methods.registry import Range, method
-from halflabel.nn.losses import constant, cross_entropy
+from halflabel.nn.losses import binary_cross_entropy, constant, cross_entropy
 from halflabel.nn.network import NormalizedLinear
 from halflabel.nn.pseudo_labels import PseudoLabeller, Target
 from halflabel.notices import Notice
@@ -26,6 +27,14 @@ NO_CLUSTERS = {
     True: "held-out labels show no benefit from clusters in the pool; training on labelled texts and the pool's words",
 }
 
+LIFT_PLANS: dict[str, dict[str, Any]] = {
+    "frozen": {"epochs": 0, "warmup": 0},
+    "laptop": {"epochs": 3, "epoch_steps": 125, "passes": 2.0, "warmup": 0, "survey": 4000,
+               "labelled_batch": 8, "unlabelled_batch": 32},
+}
+
+UNDECIDED = "held-out labels do not tell whether clusters in the pool help; these count for {:.0%} of its soft labels"
+
 NAMES = {
     False: "held-out labels are likelier without the class names; they are not used",
     True: "the class names are used beside the labels and the pool",
@@ -33,11 +42,7 @@ NAMES = {
 
 
 @method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True, uses_teachers=True,
-        limits={"power": Range(1.0, 1e3)}, plans={
-    "frozen": {"epochs": 0, "warmup": 0},
-    "laptop": {"epochs": 3, "epoch_steps": 125, "passes": 2.0, "warmup": 0, "survey": 4000,
-               "labelled_batch": 8, "unlabelled_batch": 32},
-})
+        multilabel_method="lift-ml", limits={"power": Range(1.0, 1e3)}, plans=LIFT_PLANS)
 def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on their soft labels."""
     head, pseudo_labels = NormalizedLinear(shape), LabelTable(shape, power)
@@ -59,8 +64,10 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
     notices = [] if names is None else [Notice(NAMES[fitted.uses_names])]
+    if 0.0 < fitted.trust < 1.0:
+        notices.append(Notice(UNDECIDED.format(fitted.trust)))
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), facts=facts_of(fitted))
-    if fitted.uses_clusters or not len(fitted.soft):
+    if fitted.trust or not len(fitted.soft):
         return result
     return result._replace(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
 
@@ -73,7 +80,7 @@ def mean_confidence(fitted: ClosedForm) -> float | None:
 def facts_of(fitted: ClosedForm) -> dict[str, Any]:
     """How far labels, pool, words and names were trusted."""
     correct, held_out = fitted.held_out
-    return {"held_out": held_out, "held_out_correct": correct, "uses_clusters": bool(fitted.uses_clusters),
+    return {"held_out": held_out, "held_out_correct": correct, "trust": round(fitted.trust, 4),
             "uses_words": bool(fitted.uses_words), "uses_names": bool(fitted.uses_names),
             "confidence": mean_confidence(fitted), "weights": np.round(fitted.weights, 4).tolist(),
             "smoothing": float(fitted.alpha)}
@@ -86,6 +93,43 @@ def student_of(fitted: ClosedForm, inputs: StartInputs) -> LinearModel:
     if len(np.unique(y)) > 1:
         first = logistic_regression(x[: len(y)], y, x[len(y) :], labels)
     return distil(first, x, np.concatenate([np.eye(labels)[y], fitted.soft]))
+
+
+@method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, plans=LIFT_PLANS)
+def lift_ml(shape: Shape, *, lambda1: float = 1.0) -> SelfTraining:
+    """Logistic regression on vectors and words, then Gaussians of the pool, then fine-tuning on their soft labels."""
+    head, pseudo_labels = NormalizedLinear(shape), SeveralLabelsTable(shape)
+    return SelfTraining(
+        head=head, loss=binary_cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
+        start=lambda inputs: start_several(head, pseudo_labels, inputs), closed_form_head=True, averaged_teacher=True,
+        logits=True,
+    )
+
+
+def start_several(head: NormalizedLinear, pseudo_labels: SeveralLabelsTable, inputs: StartInputs) -> StartResult:
+    """Fits the closed form for several labels; its linear model becomes the head, its soft labels the pseudo-labels."""
+    x, y, words = inputs.unit_vectors(), inputs.y.double().numpy(), word_features(inputs.texts)
+    fitted = fit_several_labels(x[: len(y)], y, x[len(y) :], words, seed=inputs.seed)
+    head.set(*map(torch.from_numpy, fitted.model))
+    pseudo_labels.table.copy_(torch.from_numpy(fitted.soft))
+    return StartResult()
+
+
+class SeveralLabelsTable(PseudoLabeller):
+    """Soft labels of the pool by the closed form; they stay as they are, since they know the words of the texts."""
+
+    def __init__(self, shape: Shape) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.zeros(shape.unlabelled, shape.labels))
+
+    table: Tensor
+
+    def label(self, p: Tensor) -> Target:
+        return Target(p, p.new_ones(len(p)))
+
+    def forward(self, rows: Tensor, predict: Callable[[], Tensor]) -> Target:
+        y = self.table[rows]
+        return Target(y, y.new_ones(len(y)))
 
 
 class LabelTable(PseudoLabeller):

@@ -164,7 +164,7 @@ def trust(facts: ReportFacts) -> Iterator[Element]:
                         f"{evaluation.correct.mean():.1%}.")
         yield reliability_and_coverage(evaluation)
     if start:
-        used = [f"clusters in the pool were {'used' if start['uses_clusters'] else 'not used'}",
+        used = [f"clusters in the pool count for {start['trust']:.0%} of its soft labels",
                 f"words of the pool were {'used' if start['uses_words'] else 'not used'}",
                 f"class names were {'used' if start['uses_names'] else 'not used'}"]
         yield Paragraph(f"Held-out labels decided what to rely on: {'; '.join(used)}. "
