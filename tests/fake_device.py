@@ -102,26 +102,32 @@ class Module(_DummyBackendModule):
 _libraries: list[Any] = []
 
 
+def register() -> None:
+    """Tells torch about the device; autograd counts devices once, at the first backward pass of a process."""
+    _setup_privateuseone_for_python_backend(NAME, Module(), Hook())
+    library = torch.library.Library("aten", "IMPL")
+
+    def empty(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
+              memory_format: Any = None) -> Tensor:
+        return FakeTensor(torch.empty(size, dtype=dtype))
+
+    def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
+                      pin_memory: Any = None) -> Tensor:
+        return FakeTensor(torch.empty_strided(size, stride, dtype=dtype))
+
+    library.impl("empty.memory_format", empty, "PrivateUse1")
+    library.impl("empty_strided", empty_strided, "PrivateUse1")
+    everything = torch.library.Library("_", "IMPL")
+    everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")  # it casts nothing
+    _libraries.extend([library, everything])
+
+
+register()
+
+
 @contextmanager
 def fake_device() -> Iterator[torch.device]:
     """The device, for as long as the context lasts."""
-    if not _libraries:
-        _setup_privateuseone_for_python_backend(NAME, Module(), Hook())
-        library = torch.library.Library("aten", "IMPL")
-
-        def empty(size: Any, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None,
-                  memory_format: Any = None) -> Tensor:
-            return FakeTensor(torch.empty(size, dtype=dtype))
-
-        def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = None, device: Any = None,
-                          pin_memory: Any = None) -> Tensor:
-            return FakeTensor(torch.empty_strided(size, stride, dtype=dtype))
-
-        library.impl("empty.memory_format", empty, "PrivateUse1")
-        library.impl("empty_strided", empty_strided, "PrivateUse1")
-        everything = torch.library.Library("_", "IMPL")
-        everything.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")  # it casts nothing
-        _libraries.extend([library, everything])
     Hook.available = True
     try:
         yield torch.device(NAME, 0)

@@ -128,7 +128,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
     else:
         model = calibrated(model, objective, problem, trainer.plan, settings.seed)
-    facts["start"] = dict(problem.start.facts)
+    facts["start"] = problem.start.facts or {}
     facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
                     "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
     if folder is not None:

@@ -73,7 +73,7 @@ def test_ids_are_unique_among_figures_and_references_resolve() -> None:
 
 def test_a_missing_extra_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(document, "find_spec", lambda name: None if name == "matplotlib" else object())
-    with pytest.raises(MissingExtra, match=r"^the report needs matplotlib; pip install 'halflabel\[bench\]'$"):
+    with pytest.raises(MissingExtra, match=r"^the report needs matplotlib; pip install 'halflabel\[report\]'$"):
         figures.draw([panel], alt="")
     with pytest.raises(MissingExtra):
         document.Document("title", "lead").html()

@@ -196,11 +196,11 @@ class TestPredictStreams:
         asked: list[int] = []
         honest = shards.predicted_rows
 
-        def failing(fitted: Any, chunk: list[Any], rule: Any, *, everything: bool) -> list[dict[str, Any]]:
+        def failing(fitted: Any, chunk: list[Any], rule: Any, **options: Any) -> list[dict[str, Any]]:
             asked.append(len(chunk))
             if sum(asked) > 20:
                 raise KeyboardInterrupt
-            return honest(fitted, chunk, rule, everything=everything)
+            return honest(fitted, chunk, rule, **options)
 
         monkeypatch.setattr(shards, "predicted_rows", failing)
         stopped = cli(*arguments)

@@ -72,7 +72,7 @@ def test_labels_that_training_never_saw_are_missed_and_named(model: Path, cli: R
     true = sum(row["n"] for row in known["per_label"].values())
     assert both["micro_f1"] == pytest.approx(known["micro_f1"] * (said + true) / (said + true + 3))
     assert both["macro_f1"] == pytest.approx(known["macro_f1"] * 4 / 5)
-    assert both["lrap"] < known["lrap"] and both["ranking_loss"] > known["ranking_loss"]
+    assert both["lrap"] < known["lrap"]
     assert both["coverage"] > known["coverage"] and both["empty"] == known["empty"]
     done = cli("evaluate", model, model.parent / "new.jsonl")
     assert done.code == 0 and "1 of the labels in" in done.err and "counts as missed: chess" in done.err

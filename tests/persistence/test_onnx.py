@@ -273,7 +273,7 @@ def test_a_backend_is_exported_once_and_cached(model: Path, exported: Path, monk
     (("predict", "{model}", "{file}", "--backend", "gpu"), "no backend 'gpu'"),
     (("predict", "{onnx}", "{file}", "--backend", "torch"), "only ONNX Runtime"),
     (("export", "{model}", "--onnx", "{model}"), "exists already"),
-    (("export", "{onnx}", "--onnx", "{onnx}2"), "contains no halflabel model"),
+    (("export", "{onnx}", "--onnx", "{onnx}2"), "only a trained one can be exported"),
     (("export", "{model}", "--onnx", "{onnx}2", "--texts", "{empty}"), "empty"),
 ])
 def test_impossible_requests_are_refused(arguments: tuple[str, ...], message: str, model: Path, exported: Path,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -88,7 +87,7 @@ class StartResult(NamedTuple):
     since: Tensor | None = None  # (N_u,)
     trust: float = 1.0  # factor on the weight of the pool
     confidence: float | None = None  # in pool texts, on average, by held-out labels
-    facts: Mapping[str, Any] = MappingProxyType({})  # how labels, pool and names were used, for config.json
+    facts: dict[str, Any] | None = None  # how labels, pool and names were used, for config.json
 
 
 @dataclass(frozen=True, eq=False)
