@@ -10,7 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from halflabel.bench.comparisons import average_ranks, hierarchical_interval, holm, paired_test, sign_flip_p
+from halflabel.bench.comparisons import (
+    PairedTest,
+    average_ranks,
+    hierarchical_interval,
+    holm,
+    paired_test,
+    sign_flip_p,
+)
 
 SCORES = {"a": {"x": 0.9, "y": 0.5}, "b": {"x": 0.8, "y": 0.5}, "c": {"x": 0.8, "y": 0.7}, "d": {"x": 0.1, "y": 0.1}}
 
@@ -103,6 +110,6 @@ def test_many_seeds_on_two_sets_that_disagree_show_nothing() -> None:
 def test_what_is_detectable_is_found_four_times_in_five() -> None:
     rng = np.random.default_rng(2)
     noise = rng.standard_normal((2000, 15))
-    effects = [paired_test(row, np.zeros(15)).detectable for row in noise[:50]]
+    effects = [PairedTest(0.0, row.std(ddof=1), 15, 1.0, 0.0, 0.0).detectable for row in noise[:50]]
     found = stats.ttest_1samp(noise + np.mean(effects), 0.0, axis=1).pvalue < 0.05
     assert found.mean() == pytest.approx(0.8, abs=0.05)

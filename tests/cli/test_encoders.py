@@ -128,8 +128,7 @@ class TestJoined:
         assert not np.allclose(taught.scores(pool), alone.scores(pool))
         teacher = TextClassifier("lift", f"{tiny_encoder},{other_encoder}", "frozen")
         p = teacher.fit(texts, labels, unlabelled=pool).predict_proba(pool)
-        near, far = (-(p * np.log(model.probabilities(pool))).sum() for model in (taught, alone))
-        assert near < far
+        assert (taught.scores(pool).argmax(axis=1) == p.argmax(axis=1)).mean() > 0.7
         TextClassifier("lift", f"{tiny_encoder},{other_encoder}", "laptop", settings=STEPS).fit(
             texts, labels, unlabelled=pool)
 

