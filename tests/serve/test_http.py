@@ -177,16 +177,18 @@ def test_the_page_shows_label_probabilities_and_reasons(models: Path) -> None:
             {"type": kind, "value": key} for kind, key in keys]}]})
         window.wait("return document.querySelectorAll('mark').length")
         explained = post(f"{url}/explain", {"inputs": text})
-        assert window.text("#text-again") == text and window.text("#reasons-of") == f"Why {explained['label']}"
+        assert window.text("#text-again") == text and window.text("#reasons-of") == f"Words for {explained['label']}"
         marked = window.run("return [...document.querySelectorAll('mark')].map(mark => mark.textContent)")
         assert marked == [text[reason["start"] : reason["end"]] for reason in explained["reasons"]]
         assert f"{100 * explained['score_without']:.1f} %" in window.text("#why")
         assert len(window.run("return [...document.querySelectorAll('#labels tr')].map(row => row.innerText)")) == 3
-        assert window.run("return getComputedStyle(document.querySelector('.bar div div')).width") != "0px"
+        widths = window.run("return [...document.querySelectorAll('.bar > div')].map(bar => "
+                            "bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)")
+        assert widths[0] == pytest.approx(explained["score"], abs=0.01) and sum(widths) == pytest.approx(1, abs=0.02)
 
         window.run("document.querySelectorAll('#labels button')[2].click()")
         other = window.run("return document.querySelectorAll('#labels button')[2].dataset.label")
-        window.wait(f"return $('reasons-of').textContent === 'Why ' + {json.dumps(other)} && $('why').children.length")
+        window.wait(f"return $('reasons-of').textContent === 'Words for {other}' && $('why').children.length")
 
         window.run("$('text').value = 'zzz qqq xxx'; $('form').requestSubmit()")
         window.wait("return $('text-again').textContent === 'zzz qqq xxx'")
