@@ -400,11 +400,11 @@ def bad_chunks(rng: random.Random) -> Attack:
 
 
 def slow_header(rng: random.Random) -> Attack:
-    return "slow header", [b"POST /predict HTTP/1.1\r\n", *[b"X: a\r\n"] * 6], 2.0
+    return "slow header", [b"POST /predict HTTP/1.1\r\n", *[b"X: a\r\n"] * 4], 3.0
 
 
 def slow_body(rng: random.Random) -> Attack:
-    return "slow body", [PREDICT.replace(b"Host", b"Connection: close\r\nHost") % 1000, *[b"{"] * 6], 2.0
+    return "slow body", [PREDICT.replace(b"Host", b"Connection: close\r\nHost") % 1000, *[b"{"] * 4], 3.0
 
 
 ATTACKS: tuple[Callable[[random.Random], Attack], ...] = (
