@@ -151,7 +151,8 @@ async def throughput(model: Path, texts: list[str], options: argparse.Namespace)
             rounds.append((await burst(server, texts), await asyncio.to_thread(predict_rate, model, texts)))
     served, predicted = np.array(rounds).T
     return {"texts": len(texts), "rounds": options.repeats, "texts_per_second": float(np.median(served)),
-            "predict_texts_per_second": float(np.median(predicted)), "ratio": float(np.median(served / predicted))}
+            "predict_texts_per_second": float(np.median(predicted)), "ratio": float(np.median(served / predicted)),
+            "ratios": (served / predicted).tolist()}
 
 
 async def burst(server: Server, texts: list[str]) -> float:

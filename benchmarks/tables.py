@@ -483,9 +483,9 @@ def answers(row: Line) -> str:
     return ", ".join(f"{status}: {number:,}" for status, number in row["statuses"].items())
 
 
-serving_throughput = partial(serving, "throughput", ["served", "`halflabel predict`", "ratio"], lambda row: [
+serving_throughput = partial(serving, "throughput", ["served", "`halflabel predict`", "ratio (rounds)"], lambda row: [
     f"{row['texts_per_second']:,.0f} texts/s", f"{row['predict_texts_per_second']:,.0f} texts/s",
-    f"{row['ratio']:.2f}"])
+    f"{row['ratio']:.2f} ({', '.join(f'{ratio:.2f}' for ratio in row['ratios'])})"])
 serving_latency = partial(serving, "latency", ["requests per second", "p50", "p99"], lambda row: [
     f"{row['requests_per_second']:,.0f}", milliseconds(row["p50"]), milliseconds(row["p99"])])
 serving_overload = partial(

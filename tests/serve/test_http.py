@@ -180,7 +180,7 @@ def test_the_page_shows_label_probabilities_and_reasons(models: Path) -> None:
         assert window.text("#text-again") == text and window.text("#reasons-of") == f"Words for {explained['label']}"
         marked = window.run("return [...document.querySelectorAll('mark')].map(mark => mark.textContent)")
         assert marked == [text[reason["start"] : reason["end"]] for reason in explained["reasons"]]
-        assert f"{100 * explained['score_without']:.1f} %" in window.text("#why")
+        assert f"{100 * explained['score_without']:.1f}\u00a0%" in window.text("#why")
         assert len(window.run("return [...document.querySelectorAll('#labels tr')].map(row => row.innerText)")) == 3
         widths = window.run("return [...document.querySelectorAll('.bar > div')].map(bar => "
                             "bar.firstChild.getBoundingClientRect().width / bar.getBoundingClientRect().width)")
