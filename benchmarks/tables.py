@@ -470,7 +470,8 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 def serving(part: str, head: list[str], cells: Callable[[Line], list[str]]) -> str:
     """The last run of a part of the load test for each model."""
-    rows = {row["model"]: row for row in lines("serving") if row["part"] == part}
+    rows = {row["model"]: row for row in lines("serving") if row["part"] == part and (
+        part != "throughput" or row["texts"] / row["predict_texts_per_second"] >= 2.0)}  # else start-up hides it
     return markdown(["model", *head], [[name, *cells(row)] for name, row in rows.items()])
 
 
@@ -485,7 +486,7 @@ def answers(row: Line) -> str:
 
 serving_throughput = partial(serving, "throughput", ["served", "`halflabel predict`", "ratio (rounds)"], lambda row: [
     f"{row['texts_per_second']:,.0f} texts/s", f"{row['predict_texts_per_second']:,.0f} texts/s",
-    f"{row['ratio']:.2f} ({', '.join(f'{ratio:.2f}' for ratio in row['ratios'])})"])
+    f"{row['ratio']:.2f} ({', '.join(f'{ratio:.2f}' for ratio in row.get('ratios', [])) or row['rounds']})"])
 serving_latency = partial(serving, "latency", ["requests per second", "p50", "p99"], lambda row: [
     f"{row['requests_per_second']:,.0f}", milliseconds(row["p50"]), milliseconds(row["p99"])])
 serving_overload = partial(
