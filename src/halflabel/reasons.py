@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Generator
 from typing import NamedTuple
 
 import numpy as np
@@ -36,12 +37,25 @@ class Explanation(NamedTuple):
 
 def explain_prediction(model: Model, text: str, column: int | None = None, *, check: int = 3) -> Explanation:
     """The reasons for a label, by default the most probable one; `check` parts are deleted together as a test."""
+    steps = explanation_steps(text, column, check=check)
+    texts = next(steps)
+    while True:
+        try:
+            texts = steps.send(np.asarray(model.probabilities(texts)))
+        except StopIteration as end:
+            explanation: Explanation = end.value
+            return explanation
+
+
+def explanation_steps(text: str, column: int | None = None, *, check: int = 3
+                      ) -> Generator[list[str], np.ndarray, Explanation]:
+    """The same for any source of probabilities: yields texts, and is sent their probabilities (N, K)."""
     parts = spans(text)
-    p = np.asarray(model.probabilities([text, *(without(text, [part]) for part in parts)]))
+    p = yield [text, *(without(text, [part]) for part in parts)]
     column = int(p[0].argmax()) if column is None else column
     reasons = [Reason(*part, float(p[0, column] - changed)) for part, changed in zip(parts, p[1:, column], strict=True)]
-    deleted = without(text, [(reason.start, reason.end) for reason in strongest(reasons, check)])
-    return Explanation(column, float(p[0, column]), reasons, float(model.probabilities([deleted])[0, column]))
+    rest = yield [without(text, [(reason.start, reason.end) for reason in strongest(reasons, check)])]
+    return Explanation(column, float(p[0, column]), reasons, float(rest[0, column]))
 
 
 def strongest(reasons: list[Reason], number: int) -> list[Reason]:

@@ -29,8 +29,9 @@ def log() -> list[dict[str, Any]]:
 def start(log: list[dict[str, Any]]) -> Iterator[Start]:
     clients = []
 
-    def start(model: NumberModel | None = None, limits: Limits | None = None, token: str | None = None) -> TestClient:
-        service = Service(ServedModel("numbers", model or NumberModel()), limits)
+    def start(model: NumberModel | None = None, limits: Limits | None = None, token: str | None = None,
+              farthest: float | None = None) -> TestClient:
+        service = Service(ServedModel("numbers", model or NumberModel(), farthest), limits)
         app = create_app(service, log=log.append, token=token)
         clients.append(TestClient(app, raise_server_exceptions=False).__enter__())
         return clients[-1]
@@ -123,7 +124,67 @@ def test_a_multilabel_model_gives_the_labels_of_its_decision(start: Start) -> No
         "name": "labels", "datatype": "BOOL", "shape": [-1, 3]}
 
 
+# --- texts of no class ---
+
+def test_a_text_far_from_all_classes_gets_no_label_and_is_counted(start: Start) -> None:
+    client = start(farthest=0.5)
+    for raw in (False, True):
+        rows = client.post("/predict", json={"inputs": ["text 20", "text 90", "text 50"], "raw_scores": raw}).json()
+        assert [len(row) for row in rows] == [3, 0, 3]
+    assert client.post("/predict", json={"inputs": "text 90"}).json() == []
+    label, p, distance = client.post(INFER, json={"inputs": [tensor(["text 20", "text 90"])]}).json()["outputs"]
+    assert label["data"] == ["food", ""] and p["data"][3] == pytest.approx(probability(90), abs=1e-6)
+    assert distance == {"name": "distance", "datatype": "FP32", "shape": [2], "data": [0.2, 0.9]}
+    assert client.get("/v2/models/numbers").json()["outputs"][2] == {
+        "name": "distance", "datatype": "FP32", "shape": [-1]}
+    assert client.get("/info").json()["farthest"] == 0.5
+    lines = client.get("/metrics").text.splitlines()
+    assert "halflabel_abstentions_total 4.0" in lines and "halflabel_texts_total 9.0" in lines
+    assert 'halflabel_labels_total{label="food"} 5.0' in lines
+
+
+# --- reasons ---
+
+def test_reasons_are_the_words_that_move_the_label(client: TestClient) -> None:
+    text = "é 𝕏 number 80, and more"
+    answer = client.post("/explain", json={"inputs": text}).json()
+    strongest = max(answer["reasons"], key=lambda reason: reason["change"])
+    assert answer["label"] == "food" and text[strongest["start"] : strongest["end"]] == "80"
+    assert strongest["change"] == pytest.approx(probability(80) - probability(1), abs=1e-5)
+    assert answer["score"] == pytest.approx(probability(80), abs=1e-6)
+    assert answer["score_without"] == pytest.approx(probability(1), abs=1e-6)
+    other = client.post("/explain", json={"inputs": text, "label": "sport"}).json()
+    assert other["label"] == "sport" and min(reason["change"] for reason in other["reasons"]) < -0.1
+    lines = client.get("/metrics").text.splitlines()
+    assert "halflabel_texts_total 0.0" in lines, "versions of a text are not counted as texts"
+
+
+@pytest.mark.parametrize(("request_body", "status", "words"), [
+    ({"inputs": ["a"]}, 422, "inputs"), ({"inputs": ""}, 422, "empty"), ({"inputs": "\ud800"}, 422, "surrogate"),
+    ({"inputs": "a", "label": "x"}, 422, "no such label"), ({"inputs": "a", "label": 3}, 422, "label"),
+    ({"inputs": "a" * 20_001}, 413, "20,000 characters"), ({"inputs": "broken"}, 424, "weights")])
+def test_reasons_that_cannot_be_given_are_refused(
+        client: TestClient, request_body: Any, status: int, words: str) -> None:
+    answer = client.post("/explain", content=body(request_body), headers={"Content-Type": "application/json"})
+    assert answer.status_code == status and list(answer.json()) == ["error", "error_type"]
+    assert words in answer.json()["error"]
+
+
+def test_reasons_are_refused_in_an_overload(start: Start) -> None:
+    client = start(limits=Limits(request_texts=1, queue_texts=4))
+    assert client.post("/explain", json={"inputs": "a b c d e f"}).status_code == 429
+    assert client.post("/explain", json={"inputs": "a b c"}).status_code == 200
+
+
 # --- limits ---
+
+def test_large_bodies_at_the_same_time_are_an_overload(start: Start) -> None:
+    client = start(limits=Limits(held_bytes=1000))
+    refused = client.post("/predict", json={"inputs": "a" * 1000})
+    assert refused.status_code == 429 and refused.json()["error_type"] == "Overloaded"
+    for _ in range(3):  # what was held is given back
+        assert client.post("/predict", json={"inputs": "a" * 900}).status_code == 200
+
 
 def test_too_many_texts_are_refused(start: Start) -> None:
     client = start(limits=Limits(request_texts=2))

@@ -125,7 +125,9 @@ def test_what_is_wrong_is_said_in_one_sentence(model: Path, tmp_path: Path, caps
     for arguments, words in [
             ((tmp_path / "empty",), "contains no halflabel model"), ((tmp_path / "nothing",), "nothing"),
             ((model, "--host", "no.such.host.invalid"), "--host"), ((model, "--token", ""), "--token"),
-            ((model, "--token", "a\nb"), "--token"), ((model, "--backend", "x"), "backend")]:
+            ((model, "--token", "a\nb"), "--token"), ((model, "--backend", "x"), "backend"),
+            ((model, "--unknown"), "needs at least 19 labelled texts"), ((model, "--coverage", 2), "coverage of 2"),
+            ((model, "--device", "abacus"), "no device 'abacus'"), ((model, "--precision", "x"), "no precision 'x'")]:
         done = run("serve", *arguments, "--port", 0)
         assert done.code == 2 and done.lines == 1 and words in done.err, (arguments, done.err)
 

@@ -94,6 +94,10 @@ Decision = Annotated[str | None, option(
 Backend = Annotated[str | None, option(
     metavar="torch|compile|onnx|onnx-int8", show_default="torch",
     help="Inference engine; an ONNX graph is built once and cached.")]
+Unknown = Annotated[bool, option("--unknown", help="Give no label to texts that are too far from all classes.")]
+Coverage = Annotated[float | None, option(
+    metavar="SHARE", help="Share of the texts of known classes that keep their label with --unknown.",
+    show_default="0.95")]
 
 # hardware
 Device = Annotated[str | None, option(

@@ -56,11 +56,8 @@ def predict(
     workers: Annotated[int | None, options.option(
         metavar="N", min=1, help="Actors of Ray.", show_default="one for each GPU, else for each machine")] = None,
     decision: options.Decision = None,
-    unknown: Annotated[bool, options.option(
-        "--unknown", help="Give no label to texts that are too far from all classes.")] = False,
-    coverage: Annotated[float | None, options.option(
-        metavar="SHARE", help="Share of the texts of known classes that keep their label with --unknown.",
-        show_default="0.95")] = None,
+    unknown: options.Unknown = False,
+    coverage: options.Coverage = None,
     backend: options.Backend = None,
     device: options.Device = None,
     precision: options.Precision = None,

@@ -24,7 +24,11 @@ def serve(
         metavar="TOKEN", help="Bearer token that requests must have; better set as HALFLABEL_SERVE_TOKEN, since other "
                               "users can see arguments.")] = None,
     max_batch: Annotated[int, options.option(metavar="N", min=1, help="Texts per request, at most.")] = 32,
+    unknown: options.Unknown = False,
+    coverage: options.Coverage = None,
     backend: options.Backend = None,
+    device: options.Device = None,
+    precision: options.Precision = None,
     config: options.Config = None,
 ) -> None:
     """Serve a model over HTTP, with a page to try it.
@@ -35,17 +39,21 @@ def serve(
 
     \b
     halflabel serve model
+    halflabel serve model --unknown --coverage 0.98
     curl localhost:8000/predict -H 'Content-Type: application/json' -d '{"inputs": "a text"}'
     """
     check_server(token)
     from halflabel.cli.models import open_model, sample_texts
+    from halflabel.cli.predict import farthest_known
     from halflabel.serve.app import Service, create_app
     from halflabel.serve.batching import ServedModel
     from halflabel.serve.gate import Limits
     from halflabel.serve.server import BACKLOG, address_of, bind, run
 
     def load() -> ServedModel:
-        served = ServedModel(model.resolve().name, open_model(model, backend, consistent=True))
+        opened = open_model(model, backend, consistent=True, device=device, precision=precision)
+        farthest = farthest_known(opened, coverage) if unknown or coverage is not None else None
+        served = ServedModel(model.resolve().name, opened, farthest)
         served.predict(sample_texts()[:WARM_UP], raw=False)
         return served
 
@@ -64,7 +72,7 @@ def serve(
             console.note(f"everyone who can reach {host} can use the model; --token restricts it")
         bound.listen(BACKLOG)
         console.hint(f"serving {model} at {address_of(bound)}, Ctrl-C stops it")
-        run(app, bound, reload)
+        run(app, bound, reload, console.log)
 
 
 def check_server(token: str | None) -> None:

@@ -103,11 +103,18 @@ class TrainedModel:
 
     def with_distances(self, texts: Sequence[str], progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities (N, K), and how far each text is from the nearest class, (N,)."""
+        scores, distances = self.scores_with_distances(texts, progress)
+        return self.probabilities_of(scores), distances
+
+    def scores_with_distances(self, texts: Sequence[str], progress: Progress | None = None
+                              ) -> tuple[np.ndarray, np.ndarray]:
+        """Scores (N, K), and how far each text is from the nearest class, (N,)."""
         detector = self.detector
-        parts = [(self._calibrated(finite(output.scores.cpu().numpy())), detector.distances(output.f.cpu().numpy()))
+        parts = [(finite(output.scores.cpu().numpy()), detector.distances(output.f.cpu().numpy()))
                  for output in self._outputs(texts, progress)]
-        p, distances = zip((np.empty((0, self.shape.labels)), np.empty(0)), *parts, strict=True)
-        return np.concatenate(p), np.concatenate(distances)
+        none = np.empty((0, self.shape.labels), dtype=np.float32), np.empty(0)
+        scores, distances = zip(none, *parts, strict=True)
+        return np.concatenate(scores), np.concatenate(distances)
 
     def _calibrated(self, scores: np.ndarray) -> np.ndarray:
         p = softmax(scores, self.temperature) if len(scores) else scores.astype(np.float64)

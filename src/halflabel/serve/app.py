@@ -1,8 +1,10 @@
-"""The routes of a server: Text Embeddings Inference's /predict, and the Open Inference Protocol under /v2."""
+"""The routes: Text Embeddings Inference's /predict, the Open Inference Protocol under /v2, and reasons for the page."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -15,16 +17,23 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from starlette.exceptions import HTTPException
 
 from halflabel import __version__
+from halflabel.reasons import Explanation, explanation_steps
 from halflabel.serve.batching import Batcher, Prediction, QueueFull, ServedModel
 from halflabel.serve.gate import Gate, Limits, Log
 from halflabel.serve.metrics import Metrics
 from halflabel.serve.refusals import Refusal
-from halflabel.serve.requests import INPUT, InferRequest, LabelScore, PredictRequest, check_texts, sentence
+from halflabel.serve.requests import (
+    INPUT,
+    ExplainRequest,
+    InferRequest,
+    LabelScore,
+    PredictRequest,
+    Reasons,
+    check_texts,
+    sentence,
+)
 
 DIGITS = 6  # of scores, as in `halflabel predict`
-PAGE_HEADERS = {"content-security-policy": "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; "
-                                           "connect-src 'self'; img-src data:; frame-ancestors 'none'",
-                "x-content-type-options": "nosniff", "referrer-policy": "no-referrer"}
 
 
 class Service:
@@ -49,6 +58,32 @@ class Service:
         """The prediction for the texts of a request, as soon as their batch is done."""
         request.state.texts = len(texts)
         check_texts(texts, self.limits.request_texts)
+        prediction = await self._submit(texts, raw=raw)
+        self.metrics.count_answer(prediction)
+        return prediction
+
+    async def explain(self, request: Request, text: str, label: str | None) -> dict[str, Any]:
+        """The words of a text that moved the probability of a label, by default of the most probable one."""
+        request.state.texts = 1
+        check_texts([text], 1)
+        if len(text) > self.limits.explained_characters:
+            raise Refusal(413, f"The text has more than {self.limits.explained_characters:,} characters, the most for "
+                               "which reasons are computed; send a shorter one.")
+        labels = self.model.labels
+        if label is not None and label not in labels:
+            raise Refusal(422, "label: the model has no such label; /info lists them.")
+        steps = explanation_steps(text, None if label is None else labels.index(label))
+        texts = next(steps)
+        while True:
+            prediction = await self._submit(texts)
+            if prediction.model.labels != labels:
+                raise Refusal(503, "The model was replaced by one with other labels; try again.", "Overloaded")
+            try:
+                texts = steps.send(prediction.values)
+            except StopIteration as end:
+                return reasons_of(end.value, labels)
+
+    async def _submit(self, texts: list[str], *, raw: bool = False) -> Prediction:
         seconds = self.limits.answer_seconds
         try:
             async with asyncio.timeout(seconds):
@@ -65,6 +100,7 @@ class Service:
 def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
     """The ASGI application that serves a model."""
     page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
+    headers = page_headers(page)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -77,7 +113,7 @@ def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def index() -> HTMLResponse:
-        return HTMLResponse(page, headers=PAGE_HEADERS)
+        return HTMLResponse(page, headers=headers)
 
     @app.get("/health")
     async def health() -> Response:
@@ -96,10 +132,15 @@ def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
 
     @app.post("/predict", response_model=list[LabelScore] | list[list[LabelScore]])
     async def predict(request: Request, body: PredictRequest) -> Response:
-        """All labels with their scores, the highest first; a list of them for a list of texts."""
+        """All labels with their scores, the highest first, or none for an unknown text; a list for a list of texts."""
         prediction = await service.predict(request, body.texts, raw=body.raw_scores)
         rows = ranked(prediction)
         return JSONResponse(rows[0] if isinstance(body.inputs, str) else rows)
+
+    @app.post("/explain", response_model=Reasons)
+    async def explain(request: Request, body: ExplainRequest) -> Response:
+        """The words that raise or lower the probability of a label: each is left out in turn."""
+        return JSONResponse(await service.explain(request, body.inputs, body.label))
 
     add_open_inference(app, service)
     add_refusals(app)
@@ -188,15 +229,18 @@ def about(model: ServedModel, limits: Limits) -> dict[str, Any]:
                 "label2id": {label: k for k, label in labels.items()}}},
             "max_client_batch_size": limits.request_texts, "max_concurrent_requests": limits.queue_texts,
             "auto_truncate": True, "version": __version__, "task": model.model.task,
-            "decision": model.model.rules.chosen if model.multilabel else None}
+            "decision": model.model.rules.chosen if model.multilabel else None, "farthest": model.farthest}
 
 
 def metadata(model: ServedModel) -> dict[str, Any]:
     """The model's metadata by the Open Inference Protocol; -1 is the number of texts."""
     k = len(model.labels)
     label = tensor_of("labels", "BOOL", [-1, k]) if model.multilabel else tensor_of("label", "BYTES", [-1])
+    outputs = [label, tensor_of("probability", "FP32", [-1, k])]
+    if model.farthest is not None:
+        outputs.append(tensor_of("distance", "FP32", [-1]))
     return {"name": model.name, "platform": "halflabel", "inputs": [tensor_of(INPUT, "BYTES", [-1])],
-            "outputs": [label, tensor_of("probability", "FP32", [-1, k])], "parameters": {"labels": model.labels}}
+            "outputs": outputs, "parameters": {"labels": model.labels}}
 
 
 def tensor_of(name: str, datatype: str, shape: list[int]) -> dict[str, Any]:
@@ -204,20 +248,45 @@ def tensor_of(name: str, datatype: str, shape: list[int]) -> dict[str, Any]:
 
 
 def tensors(prediction: Prediction) -> list[dict[str, Any]]:
-    """The output tensors: the label, or whether a text has each label, and the probabilities."""
+    """The output tensors: the label (empty for none), or whether a text has each label, and the probabilities."""
     model, (n, k) = prediction.model, prediction.values.shape
     if model.multilabel:
         first = tensor_of("labels", "BOOL", [n, k]) | {"data": prediction.chosen.ravel().tolist()}
     else:
-        names = [model.labels[column] for column in prediction.chosen.argmax(axis=1)]
+        names = [model.labels[row.argmax()] if row.any() else "" for row in prediction.chosen]
         first = tensor_of("label", "BYTES", [n]) | {"data": names}
     p = prediction.values.astype(float).round(DIGITS).ravel().tolist()
-    return [first, tensor_of("probability", "FP32", [n, k]) | {"data": p, "parameters": {"labels": model.labels}}]
+    found = [first, tensor_of("probability", "FP32", [n, k]) | {"data": p, "parameters": {"labels": model.labels}}]
+    if prediction.distances is not None:
+        distances = prediction.distances.astype(float).round(DIGITS).tolist()
+        found.append(tensor_of("distance", "FP32", [n]) | {"data": distances})
+    return found
 
 
 def ranked(prediction: Prediction) -> list[list[dict[str, Any]]]:
-    """All labels of each text with their scores, the highest first."""
+    """All labels of each text with their scores, the highest first; none of a text that is far from all classes."""
     labels, values = prediction.model.labels, prediction.values.astype(float)
     order = (-values).argsort(axis=1, kind="stable").tolist()
-    return [[{"label": labels[k], "score": row[k]} for k in columns]
-            for row, columns in zip(values.round(DIGITS).tolist(), order, strict=True)]
+    known = [prediction.distances is None or row.any() for row in prediction.chosen]
+    return [[{"label": labels[k], "score": row[k]} for k in columns] if answered else []
+            for row, columns, answered in zip(values.round(DIGITS).tolist(), order, known, strict=True)]
+
+
+def reasons_of(explanation: Explanation, labels: list[str]) -> dict[str, Any]:
+    """The answer to /explain."""
+    return {"label": labels[explanation.column], "score": round(explanation.probability, DIGITS),
+            "score_without": round(explanation.without, DIGITS),
+            "reasons": [{"start": part.start, "end": part.end, "change": round(part.change, DIGITS)}
+                        for part in explanation.reasons]}
+
+
+def page_headers(page: str) -> dict[str, str]:
+    """Headers that allow the page's own style and script, by their hashes, and nothing else."""
+    def hashed(tag: str) -> str:
+        content = page.split(f"<{tag}>", 1)[1].split(f"</{tag}>", 1)[0]
+        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
+
+    policy = (f"default-src 'none'; style-src {hashed('style')}; script-src {hashed('script')}; connect-src 'self'; "
+              "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
+    return {"content-security-policy": policy, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
+            "cross-origin-opener-policy": "same-origin", "cache-control": "no-store"}

@@ -8,11 +8,14 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from functools import cached_property
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
 from halflabel.persistence.interface import Model
+
+if TYPE_CHECKING:
+    from halflabel.persistence.model import TrainedModel
 
 WINDOW = 0.005  # seconds that a request waits for others, counted from its arrival
 BATCH = 256  # texts that are predicted together; the model divides them into batches by tokens
@@ -23,11 +26,12 @@ class QueueFull(Exception):
 
 
 class ServedModel:
-    """A model with the name that requests call it by."""
+    """A model with the name that requests call it by; a text farther from all classes than `farthest` gets no label."""
 
-    def __init__(self, name: str, model: Model) -> None:
+    def __init__(self, name: str, model: Model, farthest: float | None = None) -> None:
         self.name = name
         self.model = model
+        self.farthest = farthest
 
     @cached_property
     def labels(self) -> list[str]:
@@ -39,12 +43,20 @@ class ServedModel:
 
     def predict(self, texts: list[str], *, raw: bool) -> Prediction:
         """Probabilities, or raw scores, and the labels that the model assigns."""
-        values = np.asarray(self.model.scores(texts) if raw else self.model.probabilities(texts))
+        distances = None
+        if self.farthest is not None:
+            model = cast("TrainedModel", self.model)
+            scores, distances = model.scores_with_distances(texts)
+            values = scores if raw else model.probabilities_of(scores)
+        else:
+            values = np.asarray(self.model.scores(texts) if raw else self.model.probabilities(texts))
         if not self.multilabel:
             chosen = np.arange(len(self.labels)) == values.argmax(axis=1)[:, None]
         else:
             chosen = self.model.rules(values) if raw else self.model.rules.rule()(values)
-        return Prediction(self, values, chosen)
+        if distances is not None:
+            chosen &= (distances <= self.farthest)[:, None]
+        return Prediction(self, values, chosen, distances)
 
 
 class Prediction(NamedTuple):
@@ -53,6 +65,12 @@ class Prediction(NamedTuple):
     model: ServedModel
     values: np.ndarray  # (N, K) probabilities or raw scores
     chosen: np.ndarray  # (N, K) whether a text has a label
+    distances: np.ndarray | None = None  # (N,) from the nearest class, where unknown texts get no label
+
+    def take(self, rows: slice) -> Prediction:
+        """The prediction for some of the texts."""
+        return Prediction(self.model, self.values[rows], self.chosen[rows],
+                          None if self.distances is None else self.distances[rows])
 
 
 class Job(NamedTuple):
@@ -135,5 +153,5 @@ class Batcher:
         start = 0
         for job in jobs:
             rows = slice(start, start + len(job.texts))
-            job.answer.set_result(Prediction(model, prediction.values[rows], prediction.chosen[rows]))
+            job.answer.set_result(prediction.take(rows))
             start = rows.stop

@@ -17,6 +17,7 @@ from halflabel.serve.refusals import Refusal
 OPEN = ("/", "/health", "/v2/health/live", "/v2/health/ready")  # without a token
 CLOSED_BY_CLIENT = 499  # the status of a request whose client went away, as nginx logs it
 PATH = 200  # characters of a path in the log
+DISCARDED = 10  # times the limit of a body, until which a body that is too large is read
 
 Log = Callable[[dict[str, Any]], None]
 
@@ -29,6 +30,8 @@ class Limits:
     queue_texts: int = 512
     body_bytes: int = 2_000_000
     body_seconds: float = 10.0  # until the whole body has arrived
+    held_bytes: int = 64_000_000  # of all bodies whose requests are not answered yet
+    explained_characters: int = 20_000  # of a text, of which many versions are predicted
     answer_seconds: float = 30.0  # until the model has predicted
 
 
@@ -41,12 +44,13 @@ class Gate:
         self.limits = limits
         self.metrics = metrics
         self.log = log
+        self.held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        started, status = time.perf_counter(), CLOSED_BY_CLIENT
+        started, status, body = time.perf_counter(), CLOSED_BY_CLIENT, bytearray()
 
         async def watched_send(message: Message) -> None:
             nonlocal status
@@ -56,12 +60,12 @@ class Gate:
 
         try:
             self._check_token(scope)
-            body = await self._read(receive)
-            if body is not None:
-                await self.app(scope, _replay(body, receive), watched_send)
+            if await self._read(receive, body):
+                await self.app(scope, _replay(bytes(body), receive), watched_send)
         except Refusal as refusal:
             await refusal.response(scope["path"])(scope, receive, watched_send)
         finally:
+            self.held -= len(body)
             seconds = time.perf_counter() - started
             route = getattr(scope.get("route"), "path", "other")  # not the path: anyone can invent new ones
             self.metrics.count_request(route, status, seconds)
@@ -77,25 +81,37 @@ class Gate:
             raise Refusal(401, "This server needs a token; send the header 'Authorization: Bearer TOKEN'.",
                           "Unauthorized", close=True)
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        """The body, or None if the client went away."""
-        limit = self.limits.body_bytes
-        too_large = Refusal(413, f"The body has more than {limit:,} bytes; send fewer or shorter texts.", close=True)
-        body = bytearray()
+    async def _read(self, receive: Receive, body: bytearray) -> bool:
+        """Reads the body; False if the client went away.
+
+        What is refused is read as well, up to a point: a client that still sends would not see the answer.
+        """
+        limits, size, refusal = self.limits, 0, None
         try:
-            async with asyncio.timeout(self.limits.body_seconds):
+            async with asyncio.timeout(limits.body_seconds):
                 while True:
                     message = await receive()
                     if message["type"] == "http.disconnect":
-                        return None
-                    body += message.get("body", b"")
-                    if len(body) > limit:
-                        raise too_large
-                    if not message.get("more_body", False):
-                        return bytes(body)
+                        return False
+                    part = message.get("body", b"")
+                    size += len(part)
+                    if size > limits.body_bytes:
+                        refusal = Refusal(413, f"The body has more than {limits.body_bytes:,} bytes; send fewer or "
+                                               "shorter texts.", close=True)
+                    elif self.held + len(part) > limits.held_bytes:
+                        refusal = Refusal(429, "Too many large requests are in progress; try again later.",
+                                          "Overloaded", close=True)
+                    if refusal is None:
+                        body += part
+                        self.held += len(part)
+                    if size > DISCARDED * limits.body_bytes or not message.get("more_body", False):
+                        break
         except TimeoutError:
-            raise Refusal(408, f"The body did not arrive within {self.limits.body_seconds:g} seconds; send it again.",
-                          close=True) from None
+            refusal = refusal or Refusal(408, f"The body did not arrive within {limits.body_seconds:g} seconds; send "
+                                              "it again.", close=True)
+        if refusal is not None:
+            raise refusal
+        return True
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import base64
-import hashlib
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -17,7 +15,7 @@ from pydantic import AfterValidator, BaseModel, Field, StrictStr
 
 from halflabel.errors import HalflabelError, OutputError
 from halflabel.labelling import NOTE_LENGTH, Labelling
-from halflabel.serve.app import add_refusals
+from halflabel.serve.app import add_refusals, page_headers
 from halflabel.serve.gate import Gate, Limits
 from halflabel.serve.metrics import Metrics
 from halflabel.serve.refusals import Refusal
@@ -96,15 +94,3 @@ def create_label_app(labelling: Labelling, *, token: str, local: bool = True) ->
         return labelling.state()
 
     return Gate(app, token=token, limits=Limits(), metrics=Metrics(), log=lambda entry: None)
-
-
-def page_headers(page: str) -> dict[str, str]:
-    """Headers that allow the page's own style and script, by their hashes, and nothing else."""
-    def hashed(tag: str) -> str:
-        content = page.split(f"<{tag}>", 1)[1].split(f"</{tag}>", 1)[0]
-        return f"'sha256-{base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()}'"
-
-    policy = (f"default-src 'none'; style-src {hashed('style')}; script-src {hashed('script')}; connect-src 'self'; "
-              "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'")
-    return {"content-security-policy": policy, "x-content-type-options": "nosniff", "referrer-policy": "no-referrer",
-            "cross-origin-opener-policy": "same-origin", "cache-control": "no-store"}

@@ -24,7 +24,8 @@ class Metrics:
         self.queue = Gauge("halflabel_queue_texts", "Texts that wait for a batch.", registry=self.registry)
         self.batches = Histogram("halflabel_batch_texts", "Texts that were predicted together.", buckets=TEXTS,
                                  registry=self.registry)
-        self.texts = Counter("halflabel_texts", "Texts that were predicted.", registry=self.registry)
+        self.texts = Counter("halflabel_texts", "Texts that were answered.", registry=self.registry)
+        self.abstentions = Counter("halflabel_abstentions", "Texts that got no label.", registry=self.registry)
         self.labels = Counter("halflabel_labels", "How often each label was assigned.", ["label"],
                               registry=self.registry)
 
@@ -36,7 +37,10 @@ class Metrics:
 
     def count_batch(self, prediction: Prediction) -> None:
         self.batches.observe(len(prediction.values))
+
+    def count_answer(self, prediction: Prediction) -> None:
         self.texts.inc(len(prediction.values))
+        self.abstentions.inc(len(prediction.values) - int(prediction.chosen.any(axis=1).sum()))
         for label, number in zip(prediction.model.labels, prediction.chosen.sum(axis=0).tolist(), strict=True):
             if number:
                 self.labels.labels(label).inc(number)

@@ -62,6 +62,28 @@ class LabelScore(BaseModel):
     score: float
 
 
+class ExplainRequest(BaseModel):
+    """A text, and the label to give reasons for."""
+
+    inputs: StrictStr = Field(description="A text.")
+    label: StrictStr | None = Field(None, description="By default the most probable one.")
+
+
+class WordReason(BaseModel):
+    """A part of a text by its first character and the one after its last, and how much it raises the score."""
+
+    start: int
+    end: int
+    change: float
+
+
+class Reasons(LabelScore):
+    """The parts of a text, the label's score, and its score without the three strongest parts."""
+
+    score_without: float
+    reasons: list[WordReason]
+
+
 class InputTensor(BaseModel):
     """Open Inference Protocol: a tensor with its values as a flat list."""
 
