@@ -66,7 +66,7 @@ def accuracy(split: Sample, vector_of: Mapping[str, np.ndarray], names: np.ndarr
     y, truth = (np.array(part.labels, dtype=np.int64) for part in (split.labelled, rest))
     x, pool, test = (np.array([vector_of[text] for text in part.texts]) for part in (split.labelled, split.pool, rest))
     words = word_features([*split.labelled.texts, *split.pool.texts])
-    fitted = fit_closed_form(x.reshape(len(y), -1), y, pool, words, labels, seed=seed, names=names)
+    fitted = fit_closed_form(x.reshape(-1, pool.shape[1]), y, pool, words, labels, seed=seed, names=names)
     correct = fitted.model.log_probabilities(test).argmax(axis=1) == truth
     return {"accuracy": round(float(correct.mean()), 4), "n_test": len(rest), "uses_names": bool(fitted.uses_names),
             "uses_clusters": bool(fitted.uses_clusters)}
