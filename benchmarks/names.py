@@ -34,6 +34,7 @@ SUBJECTS = {"cs.CL": "computation and language", "cs.CR": "cryptography and secu
             "math.NA": "numerical analysis", "physics.flu-dyn": "fluid dynamics",
             "physics.soc-ph": "physics and society", "stat.ME": "statistics methodology"}
 MAX_TOKENS = 128
+KINDS = ("none", "names", "opaque", "wrong")
 HELD_OUT = 2000  # texts outside the sample that are predicted
 
 
@@ -49,12 +50,12 @@ def main() -> None:
         x = EncoderCache(cache_folder(), encoder).vectors(train.texts).astype(np.float64)
         vector_of = dict(zip(train.texts, x / np.linalg.norm(x, axis=1, keepdims=True), strict=True))
         for seed, per_class in product(options.seeds, options.per_class):
-            for kind, anchors in kinds.items():
+            for kind in options.kinds:
                 key = {"set": name, "per_class": per_class, "seed": seed, "unlabelled": options.unlabelled,
                        "names": kind}
                 if (per_class or kind == "names") and not results.has(**key):
                     split = sample_per_class(train, per_class, options.unlabelled, seed)
-                    line = accuracy(split, vector_of, anchors, len(labels), seed)
+                    line = accuracy(split, vector_of, kinds[kind], len(labels), seed)
                     results.add(**key, **line)
                     print(key, line, flush=True)
 
@@ -78,6 +79,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
     parser.add_argument("--per-class", type=int, nargs="+", default=[0, 1, 2, 5, 10, 25])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--kinds", nargs="+", default=KINDS, choices=KINDS)
     parser.add_argument("--unlabelled", type=int, default=6000)
     return parser.parse_args()
 

@@ -163,7 +163,7 @@ def trust(facts: ReportFacts) -> Iterator[Element]:
                         f"on average. The mean confidence is {evaluation.confidence.mean():.1%}, the accuracy "
                         f"{evaluation.correct.mean():.1%}.")
         yield reliability_and_coverage(evaluation)
-    if start:
+    if "uses_clusters" in start:
         used = [f"clusters in the pool were {'used' if start['uses_clusters'] else 'not used'}",
                 f"words of the pool were {'used' if start['uses_words'] else 'not used'}",
                 f"class names were {'used' if start['uses_names'] else 'not used'}"]
