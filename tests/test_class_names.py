@@ -213,6 +213,11 @@ class TestCommand:
         done = cli("train", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--names", "labels", "--plan",
                    "frozen", "--encoder", tiny_encoder, "--out", tmp_path / "model")
         assert done.code == 0 and "class names" in done.err
+        described = cli("info", tmp_path / "model").out
+        for line in ("trusted ", "expected ", "would help "):
+            assert line in done.out and line in described
+        facts = json.loads(cli("info", tmp_path / "model", "--json").out)["outlook"]
+        assert facts["names_given"] and facts["expected"]["held_out"] == 12
 
     @pytest.mark.parametrize(("content", "arguments", "message"), [
         ("{}", ("--unlabelled", "pool.csv"), "no label at all"),

@@ -55,7 +55,7 @@ from halflabel.types import Plan, Shape
 T = TypeVar("T")
 CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitted on, at most
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
-CENTRE_TEXTS = 500  # whose mean is the centre of texts, for a head that starts from class names
+CENTRE_TEXTS = 200  # whose mean is the centre of texts, for a head that starts from class names
 HEAD_FROM_NAMES = "the class names are the first weights of the classifier"
 POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
 
@@ -232,9 +232,10 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
     names = partial(name_vectors, teacher or encoder, phrases_for(classes, settings.names)) if settings.names else None
     if names is not None and isinstance(method.head, HiddenHead):
-        texts = [views[0][int(i)] for i in np.unique(np.linspace(0, len(views[0]) - 1, CENTRE_TEXTS, dtype=np.int64))]
-        method.head.start_from_names(torch.from_numpy(names()).float(),
-                                     torch.from_numpy(once(lambda: cache.vectors(texts, progress))))
+        rows = np.unique(np.linspace(0, len(views[0]) - 1, CENTRE_TEXTS, dtype=np.int64)).tolist()
+        vectors = once(lambda: cache.vector_rows(views[0] if plan.frozen else [views[0][i] for i in rows], progress))
+        sample = np.stack([vectors[i] for i in rows] if plan.frozen else list(vectors))
+        method.head.start_from_names(torch.from_numpy(names()).float(), torch.from_numpy(sample).float())
         start = StartResult(notices=(Notice(HEAD_FROM_NAMES),), facts={"uses_names": True})
     if method.start is not None:
         teachers = None

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from halflabel.class_names import words_of_label
 from halflabel.encoders.catalogue import MINILM
 from halflabel.evaluation.calibration import wilson_interval
 from halflabel.label_errors import Mask, held_out_labels, micro_f1
@@ -72,7 +73,8 @@ def most_helpful(classes: Sequence[object], counts: np.ndarray, held_out: HeldOu
     if not counts.sum():
         return "a few labels for each class: halflabel label"
     if could_use_names and np.median(counts) < MANY:
-        return "class names: --names FILE, with what each label means in words"
+        words = all(words_of_label(str(name)) for name in classes)
+        return "class names: --names " + ("labels" if words else "FILE, with what each label means in words")
     if (rare := np.flatnonzero(counts < 2)).size:
         return f"more labels for {listed(classes, rare)}, with one text or none"
     if held_out is not None:
