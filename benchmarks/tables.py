@@ -481,7 +481,8 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "names": names, "speed": speed, "machine": machine,
+    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "names": names,
+    "speed": speed, "machine": machine,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
     "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
     "methods-several": partial(methods_several, "frozen"),
