@@ -7,30 +7,30 @@ from typing import Any
 import numpy as np
 import pytest
 
-from halflabel.outlook import MAX_SIZE, HeldOut, expected_quality, in_words, most_helpful
+from halflabel.outlook import MAX_SIZE, HeldOutLabels, expected_quality, in_words, most_helpful
 
 EYE = np.eye(3)
 CLASSES = ("a", "b", "c")
 
 
-def held_out(truth: list[int], predicted: list[int]) -> HeldOut:
-    return HeldOut(EYE[truth] > 0, EYE[predicted] > 0)
+def held_out(truth: list[int], predicted: list[int]) -> HeldOutLabels:
+    return HeldOutLabels(EYE[truth] > 0, EYE[predicted] > 0)
 
 
 def test_texts_are_predicted_by_others() -> None:
     x, y = np.repeat(EYE, 4, axis=0), np.repeat(EYE, 4, axis=0)
-    found = HeldOut.of(lambda: x, y, several=False, seed=0)
+    found = HeldOutLabels.of(lambda: x, y, several=False, seed=0)
     assert found is not None and found.all == 1.0
     swapped = y.copy()
     swapped[[0, 4]] = y[[4, 0]]
-    wrong = HeldOut.of(lambda: x, swapped, several=False, seed=0)
+    wrong = HeldOutLabels.of(lambda: x, swapped, several=False, seed=0)
     assert wrong is not None and wrong.all < 1.0
 
 
 @pytest.mark.parametrize("y", [EYE, np.repeat(EYE[:1], 8, axis=0), np.full((8, 3), np.nan),
                                np.zeros((MAX_SIZE // 3 + 1, 3))])
 def test_labels_that_cannot_be_held_out(y: np.ndarray) -> None:
-    assert HeldOut.of(lambda: np.ones((len(y), 4)), y, several=False, seed=0) is None
+    assert HeldOutLabels.of(lambda: np.ones((len(y), 4)), y, several=False, seed=0) is None
 
 
 def test_accuracy_has_an_interval_and_comes_from_the_method_where_it_can() -> None:
@@ -46,7 +46,7 @@ def test_several_labels_have_an_interval_of_micro_f1() -> None:
     truth = np.tile(np.array([[1, 1, 0], [0, 1, 0], [0, 0, 0]], dtype=bool), (10, 1))
     predicted = truth.copy()
     predicted[::6, 0] = False
-    found = expected_quality(HeldOut(truth, predicted), {}, several=True, seed=0)
+    found = expected_quality(HeldOutLabels(truth, predicted), {}, several=True, seed=0)
     assert found is not None and found["measure"] == "micro F1"
     assert found["value"] == pytest.approx(50 / 55, abs=1e-4) and 0.7 < found["low"] < 0.9 < found["high"] <= 1.0
 

@@ -38,7 +38,7 @@ from halflabel.methods.registry import Method, find
 from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels, unlearnable_notices
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
 from halflabel.notices import Notice
-from halflabel.outlook import HeldOut, expected_quality, most_helpful
+from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
 from halflabel.persistence.training_texts import keep_labelled, write_text_hashes
@@ -148,7 +148,8 @@ def look_ahead(encoder: TextEncoder, problem: Problem, labelled: Corpus, classes
     """What to expect of the model, and what would help most; texts are encoded only if their vectors are cached."""
     several, y, held_out = problem.task == "multi-label", problem.y.cpu().numpy(), None
     if len(y) and not method.bag_of_words and (settings.plan.frozen or method.uses_names):
-        held_out = HeldOut.of(partial(vector_cache(encoder), labelled.texts), y, several=several, seed=settings.seed)
+        held_out = HeldOutLabels.of(partial(vector_cache(encoder), labelled.texts), y, several=several,
+                                    seed=settings.seed)
     expected = expected_quality(held_out, problem.start.facts, several=several, seed=settings.seed)
     return {"names_given": bool(settings.names), "expected": expected, "would_help": most_helpful(
         classes.names, np.nansum(y, axis=0), held_out, could_use_names=method.takes_names and not settings.names,

@@ -22,14 +22,14 @@ MANY = 10  # labels per class from which class names add little
 MAX_CLASSES = 3  # that are named
 
 
-class HeldOut(NamedTuple):
+class HeldOutLabels(NamedTuple):
     """Labels of texts, and what classifiers predict that were fitted without them."""
 
     y: Mask  # (N, K)
     predicted: Mask  # (N, K)
 
     @classmethod
-    def of(cls, vectors: Callable[[], np.ndarray], y: np.ndarray, *, several: bool, seed: int) -> HeldOut | None:
+    def of(cls, vectors: Callable[[], np.ndarray], y: np.ndarray, *, several: bool, seed: int) -> HeldOutLabels | None:
         """By logistic regression on vectors (N, H) with labels (N, K); None if there are too few labels or too many."""
         known = y > 0
         if y.size > MAX_SIZE or np.isnan(y).any() or known.any(axis=0).sum() < 2:
@@ -47,7 +47,7 @@ class HeldOut(NamedTuple):
         return float((self.y & self.predicted).sum() / max(1, self.y.sum()))
 
 
-def expected_quality(held_out: HeldOut | None, start: Mapping[str, Any], *, several: bool,
+def expected_quality(held_out: HeldOutLabels | None, start: Mapping[str, Any], *, several: bool,
                      seed: int) -> dict[str, Any] | None:
     """Accuracy, or micro F1 for several labels, with an interval of 95 %; by the method's own start if that has one."""
     texts, correct = start.get("held_out", 0), start.get("held_out_correct", 0)
@@ -67,8 +67,8 @@ def expected_quality(held_out: HeldOut | None, start: Mapping[str, Any], *, seve
             "high": round(high, 4), "held_out": texts}
 
 
-def most_helpful(classes: Sequence[object], counts: np.ndarray, held_out: HeldOut | None, *, could_use_names: bool,
-                 encoder: str) -> str:
+def most_helpful(classes: Sequence[object], counts: np.ndarray, held_out: HeldOutLabels | None, *,
+                 could_use_names: bool, encoder: str) -> str:
     """The one thing that would help most, in words; `counts` (K,) are the labelled texts of each class."""
     if not counts.sum():
         return "a few labels for each class: halflabel label"
