@@ -307,6 +307,18 @@ def start() -> str:
     return markdown(["set", "labels per class", *stages, "splits"], body)
 
 
+def names() -> str:
+    """Accuracy of the closed form without class names, with them, and with names that mean nothing."""
+    kinds, body = ("none", "names", "opaque"), []
+    for (name, per_class), rows in sorted(grouped(lines("names"), "set", "per_class").items()):
+        by = {kind: {row["seed"]: row["accuracy"] for row in rows if row["names"] == kind} for kind in kinds}
+        seeds = set.intersection(*(set(by[kind]) for kind in kinds if by[kind]))  # the same splits in each column
+        if seeds and (all(by.values()) or not per_class):
+            body.append([name, str(per_class), *(f"{statistics.mean(by[kind][seed] for seed in seeds):.3f}" if by[kind]
+                                                 else "" for kind in kinds), str(len(seeds))])
+    return markdown(["set", "labels per class", "no names", "names", "opaque names", "splits"], body)
+
+
 def speed() -> str:
     """Texts per second of the two loops, medians over repeats, and their ratio."""
     by = grouped(lines("speed"), "loop")
@@ -499,7 +511,8 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
     answers(row), str(row["wrong"]), f"{row['megabytes_before']:,.0f}, {row['megabytes_after']:,.0f} MB"])
 
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "speed": speed, "machine": machine,
+    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "names": names,
+    "speed": speed, "machine": machine,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
     "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
     "methods-several": partial(methods_several, "frozen"),

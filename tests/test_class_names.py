@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from cli_runner import Ran, runner, write_csv
 from conftest import TOPICS, tiny_texts
@@ -23,8 +24,13 @@ from halflabel.class_names import (
 from halflabel.data.labels import Classes
 from halflabel.encoders.loading import load_encoder
 from halflabel.errors import DataError, SettingError
+from halflabel.methods import METHODS
+from halflabel.methods.bdd import CosineHead
 from halflabel.methods.closed_form import fit_closed_form
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.metaexpert import ExpertHead
+from halflabel.nn.network import Linear
+from halflabel.types import Shape
 
 NAMES = {topic: " ".join(words.split()[:4]) for topic, words in TOPICS.items()}
 
@@ -53,8 +59,9 @@ def test_names_that_cannot_be_used(content: Any, message: str) -> None:
 
 
 def test_names_extend_the_classes() -> None:
-    classes, notices = classes_with_names(["b", "a", None], {"a": ["x"], "c": ["y"]})
-    assert classes.names == ("a", "b", "c") and "'c'" in notices[0]
+    for labels in (["b", "a", None], [("b", "a"), (), None]):
+        classes, notices = classes_with_names(labels, {"a": ["x"], "c": ["y"]})
+        assert classes.names == ("a", "b", "c") and "'c'" in notices[0]
     assert phrases_for(classes, {"a": ["x", "z"], "c": ["y"]}) == [["x", "z"], ["b"], ["y"]]
     with pytest.raises(SettingError, match="a name for 'c', which no labelled text has; known labels are 1, 2"):
         classes_with_names([1, 2], {"c": ["y"]})
@@ -109,6 +116,50 @@ class TestClosedForm:
         assert np.array_equal(wrong.soft, none.soft) and self.accuracy(wrong, data) > 0.9
 
 
+class TestInitialHead:
+    """Methods with a head start from the class names."""
+
+    def test_which_methods_take_names(self) -> None:
+        without = {"label-spreading", "logreg", "nb-em", "sdrl", "self-training", "vampire"}
+        assert {name for name, method in METHODS.items() if not method.takes_names} == without
+
+    @pytest.mark.parametrize(("make", "layers"), [(Linear, 1), (CosineHead, 1), (ExpertHead, 4)])
+    def test_scores_are_those_of_the_nearest_name(self, make: Any, layers: int) -> None:
+        rng = np.random.default_rng(0)
+        centres = np.linalg.qr(rng.normal(size=(24, 4)))[0].T
+        x, y = clusters(rng, centres, 200)
+        head = make(Shape(labels=4, width=24 * layers, labelled=4, unlabelled=4))
+        h, names = (torch.from_numpy(part).float() for part in (x + 3.0, centres - 1.0))  # centres of their own
+        h, names = (torch.cat([*[torch.randn_like(part)] * (layers - 1), part], dim=1) for part in (h, names))
+        head.start_from_names(names, h)
+        with torch.no_grad():
+            assert (head(head.features(h)).argmax(dim=1).numpy() == y).mean() > 0.95
+
+    def test_more_classes_than_features(self) -> None:
+        head = Linear(Shape(labels=150, width=200, labelled=4, unlabelled=4))
+        names = torch.from_numpy(np.random.default_rng(0).normal(size=(150, 200))).float()
+        head.start_from_names(names, names)
+        with torch.no_grad():
+            assert (head(head.features(names)).argmax(dim=1) == torch.arange(150)).float().mean() > 0.95
+
+    @pytest.mark.parametrize("method", ["ce", "bdd-f", "metaexpert"])
+    def test_names_before_the_first_step(self, tiny_encoder: str, method: str) -> None:
+        texts, labels = tiny_texts(1)
+        pool, truth = tiny_texts(30, seed=1)
+        nothing = {"epochs": 0, "warmup": 0}
+        classifier = TextClassifier(method, tiny_encoder, "frozen", settings=nothing, names=NAMES)
+        classifier.fit(texts, labels, unlabelled=pool)
+        assert (classifier.predict(pool) == truth).mean() > 0.5  # chance is a third
+        assert any("first weights" in notice for notice in classifier.notices_)
+
+    def test_several_labels(self, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(3)
+        pool, truth = tiny_texts(30, seed=1)
+        classifier = TextClassifier("bce", tiny_encoder, "frozen", settings={"epochs": 0, "warmup": 0}, names=NAMES)
+        classifier.fit(texts, [(label,) for label in labels], unlabelled=pool)
+        assert (classifier.classes_[classifier.predict_proba(pool).argmax(axis=1)] == truth).mean() > 0.5
+
+
 class TestClassifier:
     def test_without_any_label(self, tiny_encoder: str) -> None:
         pool, _ = tiny_texts(20, seed=1)
@@ -134,8 +185,8 @@ class TestClassifier:
 
     def test_methods_that_do_not_use_names_refuse_them(self, tiny_encoder: str) -> None:
         texts, labels = tiny_texts(3)
-        with pytest.raises(SettingError, match="bdd-f does not use class names; choose lift"):
-            TextClassifier("bdd-f", tiny_encoder, names=NAMES).fit(texts, labels)
+        with pytest.raises(SettingError, match="nb-em does not use class names; choose lift"):
+            TextClassifier("nb-em", names=NAMES).fit(texts, labels)
 
     def test_no_label_and_no_name(self, tiny_encoder: str) -> None:
         with pytest.raises(DataError, match="no label at all"):
@@ -162,6 +213,11 @@ class TestCommand:
         done = cli("train", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--names", "labels", "--plan",
                    "frozen", "--encoder", tiny_encoder, "--out", tmp_path / "model")
         assert done.code == 0 and "class names" in done.err
+        described = cli("info", tmp_path / "model").out
+        for line in ("trusted ", "expected ", "would help "):
+            assert line in done.out and line in described
+        facts = json.loads(cli("info", tmp_path / "model", "--json").out)["outlook"]
+        assert facts["names_given"] and facts["expected"]["held_out"] == 12
 
     @pytest.mark.parametrize(("content", "arguments", "message"), [
         ("{}", ("--unlabelled", "pool.csv"), "no label at all"),
@@ -170,7 +226,8 @@ class TestCommand:
         ('{"a": " ", "b": "x"}', ("--unlabelled", "pool.csv"), "the name of 'a' is empty"),
         ('{"a": "x", "b": "x"}', ("--unlabelled", "pool.csv"), "have the same name"),
         ('{"a": "x", "b": "y"}', (), "nothing to learn from"),
-        ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--method", "ce"), "does not use class names"),
+        ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--method", "nb-em"), "does not use class names"),
+        ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--method", "ce"), "ce needs labelled texts"),
     ])
     def test_bad_input(self, tmp_path: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytest.MonkeyPatch, content: str,
                        arguments: tuple[str, ...], message: str) -> None:

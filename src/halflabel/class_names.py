@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from halflabel.data.corpus import Label, TextLabel
-from halflabel.data.labels import Classes
+from halflabel.data.labels import Classes, names_in
 from halflabel.errors import DataError, SettingError
 from halflabel.notices import Notice
 
@@ -69,14 +69,15 @@ SHORT = frozenset("a an and at by for in is it my of on or to up we".split())
 
 def classes_with_names(labels: Sequence[TextLabel], names: Names) -> tuple[Classes, list[Notice]]:
     """The classes of labels and names together; a notice about those that only have a name."""
-    known = {str(label): label for label in labels if label is not None and not isinstance(label, tuple)}
+    several = any(isinstance(label, tuple) for label in labels)
+    known = {str(name): name for label in labels for name in names_in(label)}
     new = [label for label in names if label not in known]
     if new and not all(isinstance(label, str) for label in known.values()):
         raise SettingError(f"there is a name for {new[0]!r}, which no labelled text has; known labels are "
                            f"{', '.join(list(known)[:10])}")
     notices = [Notice(f"no labelled text has the label {', '.join(map(repr, new[:10]))}; only class names tell what it "
                       "means")] if new and known else []
-    return Classes.of([*known.values(), *new]), notices
+    return Classes.of([*labels, *((name,) if several else name for name in new)]), notices
 
 
 def choose_names(option: Any, labels: Sequence[TextLabel], source: str = "names") -> tuple[Names, list[Notice]]:
@@ -85,8 +86,7 @@ def choose_names(option: Any, labels: Sequence[TextLabel], source: str = "names"
         return {}, []
     if option != LABELS:
         return parse_names(option, source), []
-    single = (label for label in labels if label is not None and not isinstance(label, tuple))
-    names = {str(label): words_of_label(label) for label in single}
+    names = {str(name): words_of_label(name) for label in labels for name in names_in(label)}
     if opaque := [label for label, words in names.items() if words is None]:
         return {}, [Notice(f"the label {opaque[0]!r} does not read as words, so labels are not used as class names")]
     return {label: [words] for label, words in names.items() if words}, []

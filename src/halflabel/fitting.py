@@ -37,8 +37,9 @@ from halflabel.events import EncodingProgress, Report, silent
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
 from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels, unlearnable_notices
-from halflabel.nn.network import PrecomputedVectors
+from halflabel.nn.network import HiddenHead, PrecomputedVectors
 from halflabel.notices import Notice
+from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
 from halflabel.persistence.training_texts import keep_labelled, write_text_hashes
@@ -55,6 +56,8 @@ from halflabel.types import Plan, Shape
 T = TypeVar("T")
 CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitted on, at most
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
+CENTRE_TEXTS = 200  # whose mean is the centre of texts, for a head that starts from class names
+HEAD_FROM_NAMES = "the class names are the first weights of the classifier"
 POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
 
 
@@ -79,6 +82,9 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     given_classes, classes = classes, classes or all_classes(labelled, settings.names)
     texts = fingerprint(labelled, pool, given_classes)
     method, given = find(settings.method), len(pool)
+    if not len(labelled) and not method.uses_names:
+        raise SettingError(f"the method {method.name} needs labelled texts; choose lift, for which class names and "
+                           "unlabelled texts are enough, or label some texts.")
     rows = subsample(len(pool), method, settings.seed)
     if rows is not None:
         pool, truth = in_memory(pool, rows), truth and [truth[i] for i in rows]
@@ -104,6 +110,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
         fit_to_minutes(trainer, report)
+    outlook = look_ahead(encoder, problem, labelled, classes, chosen, method) if ranks.first else {}
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
     facts: dict[str, Any] = {
         "encoder": chosen.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
@@ -128,13 +135,26 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
     else:
         model = calibrated(model, objective, problem, trainer.plan, settings.seed)
-    facts["start"] = problem.start.facts or {}
+    facts["start"], facts["outlook"] = dict(problem.start.facts), outlook
     facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
                     "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
     if folder is not None:
         close_folder(folder, model)
     store.finish()
     return Trained(model, outcome, rows)
+
+
+def look_ahead(encoder: TextEncoder, problem: Problem, labelled: Corpus, classes: Classes, settings: Settings,
+               method: Method) -> dict[str, Any]:
+    """What to expect of the model, and what would help most; texts are encoded only if their vectors are cached."""
+    several, y, held_out = problem.task == "multi-label", problem.y.cpu().numpy(), None
+    if len(y) and not method.bag_of_words and (settings.plan.frozen or method.uses_names):
+        held_out = HeldOutLabels.of(partial(vector_cache(encoder), labelled.texts), y, several=several,
+                                    seed=settings.seed)
+    expected = expected_quality(held_out, problem.start.facts, several=several, seed=settings.seed)
+    return {"names_given": bool(settings.names), "expected": expected, "would_help": most_helpful(
+        classes.names, np.nansum(y, axis=0), held_out, could_use_names=method.takes_names and not settings.names,
+        encoder=settings.encoder)}
 
 
 def refitting(model: TrainedModel, pool: Corpus, names: Names) -> Callable[[Corpus], TrainedModel] | None:
@@ -213,14 +233,20 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
 
     prune_once()
     cache, start = EncoderCache(cache_folder(), encoder), StartResult()
+    names = partial(name_vectors, teacher or encoder, phrases_for(classes, settings.names)) if settings.names else None
+    if names is not None and isinstance(method.head, HiddenHead):
+        rows = np.unique(np.linspace(0, len(views[0]) - 1, CENTRE_TEXTS, dtype=np.int64)).tolist()
+        vectors = once(lambda: cache.vector_rows(views[0] if plan.frozen else [views[0][i] for i in rows], progress))
+        sample = np.stack([vectors[i] for i in rows] if plan.frozen else list(vectors))
+        method.head.start_from_names(torch.from_numpy(names()).float(), torch.from_numpy(sample).float())
+        start = StartResult(notices=(Notice(HEAD_FROM_NAMES),), facts={"uses_names": True})
     if method.start is not None:
         teachers = None
         if teacher is not None and teacher is not encoder:
             teachers = partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress)
-        names = (partial(name_vectors, teacher or encoder, phrases_for(classes, settings.names))
-                 if settings.names else None)
-        start = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
-                                         settings.seed, names, teachers))
+        fitted = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
+                                          settings.seed, names, teachers))
+        start = fitted._replace(notices=(*start.notices, *fitted.notices), facts={**start.facts, **fitted.facts})
     inputs: Inputs
     if plan.frozen:
         inputs = once(lambda: VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop))

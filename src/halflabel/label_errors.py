@@ -78,13 +78,25 @@ def estimate_accuracy(vectors: Array, labels: Sequence[TextLabel], *, seed: int 
     if len(labels) < MIN_ESTIMATE or len(names) < 2:
         return None
     y = Classes(tuple(sorted(names))).matrix(labels) > 0
-    if not isinstance(labels[0], tuple):
-        p = cross_fitted(vectors, y.argmax(axis=1), len(names), seed=seed, fit_on=fit_on)
-        counted = ~np.isnan(p[:, 0])
-        return float((p.argmax(axis=1) == y.argmax(axis=1))[counted].mean()) if counted.any() else None
-    guessed = np.stack([cross_fitted(vectors, column.astype(np.int64), 2, seed=seed, fit_on=fit_on)[:, 1] > 0.5
-                        if not column.all() else column for column in y.T], axis=1)
-    return float(2 * (guessed & y).sum() / (guessed.sum() + y.sum()))
+    predicted, counted = held_out_labels(vectors, y, several=isinstance(labels[0], tuple), seed=seed, fit_on=fit_on)
+    return micro_f1(y[counted], predicted[counted]) if counted.any() else None
+
+
+def held_out_labels(vectors: Array, y: Mask, *, several: bool, seed: int = 0,
+                    fit_on: Mask | None = None) -> tuple[Mask, Mask]:
+    """Labels (N, K) by classifiers that were fitted without the text, and which texts were predicted, (N,)."""
+    if not several:
+        p = cross_fitted(vectors, y.argmax(axis=1), y.shape[1], seed=seed, fit_on=fit_on)
+        return np.eye(y.shape[1], dtype=bool)[p.argmax(axis=1)], ~np.isnan(p[:, 0])
+    predicted = [cross_fitted(vectors, column.astype(np.int64), 2, seed=seed, fit_on=fit_on)[:, 1] > 0.5
+                 if not column.all() else column for column in y.T]
+    return np.stack(predicted, axis=1), np.ones(len(y), dtype=bool)
+
+
+def micro_f1(y: Mask, predicted: Mask) -> float:
+    """Micro F1 of labels (N, K), which is accuracy if each text has one; 1 if there is nothing to predict."""
+    total = predicted.sum() + y.sum()
+    return float(2 * (predicted & y).sum() / total) if total else 1.0
 
 
 def confident_learning(p: Array, y: Columns) -> list[LabelError]:

@@ -59,7 +59,7 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
     if minutes is not None:
         rest["minutes"] = minutes
     adapted = chosen.adapt_plan(plan_named(plan, **{**chosen.plans.get(plan, {}), **rest}))
-    if names and not chosen.uses_names:
+    if names and not chosen.takes_names:
         remedy = "choose lift, or leave out the names" if task == "multi-class" else "leave out the names"
         raise SettingError(f"the method {chosen.name} does not use class names; {remedy}.")
     encoder = WORDS if chosen.bag_of_words else encoder or adapted.encoder

@@ -32,6 +32,11 @@ def set_quiet(quiet: bool) -> bool:
     return quiet
 
 
+def is_quiet() -> bool:
+    """Whether only results and errors are printed."""
+    return _quiet.get()
+
+
 def say(text: str = "") -> None:
     """Prints a line of the result."""
     _out.print(text, markup=False, soft_wrap=True)

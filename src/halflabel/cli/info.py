@@ -35,7 +35,7 @@ def info(
     if json:
         console.say_json(facts)
     else:
-        facts = summary(facts) if facts.get("report") else facts
+        facts = summary(facts) if facts.get("report") else with_outlook(facts)
         console.facts({name.replace("_", " "): readable(value) for name, value in facts.items() if value is not None})
 
 
@@ -88,7 +88,8 @@ def about_model(folder: Path) -> dict[str, Any]:
             **config.get("compute", {}),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
             "temperature": config.get("temperature"), "can_abstain": (folder / UNKNOWN).is_file(),
-            "last_metrics": last_metrics(folder), **about_decision(decision),
+            "last_metrics": last_metrics(folder), "start": config.get("start"), "outlook": config.get("outlook"),
+            **about_decision(decision),
             **({} if decision is None else {"hard_labels": config.get("hard_labels", [])})}
 
 
@@ -118,6 +119,16 @@ def summary(facts: dict[str, Any]) -> dict[str, Any]:
     teacher = facts.get("teacher", {})
     short = {"teacher": ", ".join(str(teacher[key]) for key in ("method", "plan", "encoder"))} if teacher else {}
     return {name: value for name, value in facts.items() if name != "report"} | short | sentences(facts["report"])
+
+
+def with_outlook(facts: dict[str, Any]) -> dict[str, Any]:
+    """The facts of a model, with sentences about what was trusted, what to expect and what would help."""
+    if not facts.get("outlook"):
+        return facts
+    from halflabel.outlook import in_words
+
+    rows = in_words(facts | {"run": {"dev": facts["dev"]}})
+    return {name: value for name, value in facts.items() if name not in ("start", "outlook")} | rows
 
 
 def about_decision(decision: Decision | None) -> dict[str, Any]:

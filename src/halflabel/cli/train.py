@@ -201,6 +201,7 @@ def resume_command() -> str:
 
 def show_result(out: Path, notices: list[Notice], *, as_json: bool) -> None:
     """Prints a summary of the run and the next command."""
+    from halflabel.outlook import in_words
     from halflabel.persistence.model_folder import read_config, read_decision
 
     config = read_config(out)
@@ -211,7 +212,8 @@ def show_result(out: Path, notices: list[Notice], *, as_json: bool) -> None:
             "seed": config["seed"], "n_labelled": config["texts"]["labelled"],
             "n_unlabelled": config["texts"]["unlabelled"], "classes": config["classes"],
             "seconds": ended["seconds"], **config.get("compute", {}), "why": ended["why"],
-            "notices": [*map(str, notices), *ended["notices"]], "dev": ended["dev"]} | ({} if decision is None else {
+            "notices": [*map(str, notices), *ended["notices"]], "dev": ended["dev"],
+            "start": config.get("start", {}), "outlook": config.get("outlook")} | ({} if decision is None else {
                 "decision": decision.chosen, "hard_labels": config["hard_labels"]}))
         return
     trained = (f"{config['method']}, {config['plan']['name']} plan, {config['encoder']}: "
@@ -225,4 +227,6 @@ def show_result(out: Path, notices: list[Notice], *, as_json: bool) -> None:
         rows["dev"] = f"micro F1 {ended['dev']:.3f}"
     if decision is not None:
         rows["decision"] = f"{decision.chosen}, fitted on {decision.rule().fitted_on}"
+    if not console.is_quiet():
+        rows |= in_words(config)
     console.facts(rows | {"next": shlex.join(["halflabel", "predict", str(out)]) + " FILE"})

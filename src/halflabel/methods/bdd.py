@@ -16,7 +16,7 @@ from torch.nn.functional import normalize
 from halflabel import equations as eq
 from halflabel.methods.registry import method
 from halflabel.nn.losses import Loss, Penalty, constant, ramp
-from halflabel.nn.network import WIDTH, Angles, Head
+from halflabel.nn.network import WIDTH, Angles, HiddenHead
 from halflabel.nn.pseudo_labels import ClassAware, SelfAdaptive, Sharpen, Target
 from halflabel.plans import SEMI_SUPERVISED_MULTILABEL
 from halflabel.training.objective import SelfTraining
@@ -102,17 +102,16 @@ def angular(s: float, m: float) -> Loss:
     return lambda cos, y: eq.am_loss(cos, y, s, m)
 
 
-class CosineHead(Head):
+class CosineHead(HiddenHead):
     """f = tanh(A h), scored by its cosine with the weight vector of each label; no bias."""
 
     def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
-        super().__init__()
-        self.hidden = nn.Linear(shape.width, width)
+        super().__init__(shape.width, width)
         self.weight = nn.Parameter(nn.init.xavier_normal_(torch.empty(shape.labels, width)))
 
-    def features(self, h: Tensor) -> Tensor:
-        """(N, H) -> (N, D)."""
-        return torch.tanh(self.hidden(h))
+    @torch.no_grad()
+    def set_label_weights(self, weight: Tensor) -> None:
+        self.weight.copy_(weight)
 
     def forward(self, f: Tensor) -> Tensor:
         """cos(theta), (N, D) -> (N, K)."""

@@ -21,7 +21,7 @@ from torch.nn import functional
 from halflabel.methods.registry import Choice, Range, method
 from halflabel.nn.label_frequencies import label_frequencies
 from halflabel.nn.losses import Asymmetric, constant, cross_entropy
-from halflabel.nn.network import WIDTH, Head
+from halflabel.nn.network import WIDTH, HiddenHead, start_logits
 from halflabel.nn.pseudo_labels import ClassAware, FixedThreshold, Target
 from halflabel.plans import SEMI_SUPERVISED_MULTILABEL
 from halflabel.training.objective import (
@@ -96,7 +96,7 @@ class ExpertOutputs(NamedTuple):
         return (self.trust[:, :, None] * logits).sum(dim=1)
 
 
-class ExpertHead(Head):
+class ExpertHead(HiddenHead):
     """Three linear experts on f = tanh(A h); the gate sees fused layers and the experts' adjusted probabilities.
 
     `adjustment` (3, K) shifts the logits of each expert during training; `group` (3, K) is one-hot over experts and
@@ -108,10 +108,9 @@ class ExpertHead(Head):
     """
 
     def __init__(self, shape: Shape, *, multi_label: bool = False, predict_adjusted: bool = False) -> None:
-        super().__init__()
+        super().__init__(shape.width // DEPTHS)
         self.multi_label, self.predict_adjusted = multi_label, predict_adjusted
         self.width = shape.width // DEPTHS
-        self.hidden = nn.Linear(self.width, WIDTH)
         self.experts = nn.ModuleList(nn.Linear(WIDTH, shape.labels) for _ in range(EXPERTS))
         self.depths = nn.ModuleList(nn.Linear(self.width, WIDTH) for _ in range(DEPTHS))
         self.first, self.second = (
@@ -128,6 +127,16 @@ class ExpertHead(Head):
         """(N, 4 H) -> (N, 2 D): the experts' features and the fused layers side by side."""
         layers = h.split(self.width, dim=1)
         return torch.cat([torch.tanh(self.hidden(layers[-1])), self.fused_layers(layers)], dim=1)
+
+    def start_from_names(self, names: Tensor, texts: Tensor) -> None:
+        """The experts see the last layer."""
+        super().start_from_names(names[:, -self.width :], texts[:, -self.width :])
+
+    @torch.no_grad()
+    def set_label_weights(self, weight: Tensor) -> None:
+        for expert in self.experts:
+            assert isinstance(expert, nn.Linear)
+            start_logits(expert, weight)
 
     def fused_layers(self, layers: tuple[Tensor, ...]) -> Tensor:
         """Two recurrent passes from the lowest to the highest layer, (N, H) each -> (N, D)."""

@@ -11,6 +11,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Literal
 
 from halflabel.errors import SettingError
+from halflabel.nn.network import HiddenHead
 from halflabel.training.objective import SelfTraining
 from halflabel.types import Plan, Shape, Task
 
@@ -78,7 +79,7 @@ class Method:
     labelled_as_pool: bool = False  # without a pool, the labelled texts take its place
     subsamples_pool: bool = False  # keeps its whole pool in memory, and so takes a sample of a large one
     multilabel_method: str = ""  # its version for several labels per text
-    uses_names: bool = False  # can be trained with class names, and without labels
+    uses_names: bool = False  # its start uses class names beside labels and pool, and needs no labels then
     uses_teachers: bool = False  # its start learns from further encoders than the one that is fine-tuned
 
     def __call__(self, shape: Shape, **settings: Any) -> SelfTraining:
@@ -102,6 +103,12 @@ class Method:
         if self.bag_of_words:
             return "bags of words, without an encoder"
         return "frozen vectors under every plan" if self.no_steps else "frozen vectors or a fine-tuned encoder"
+
+    @property
+    def takes_names(self) -> bool:
+        """Whether class names can be given: its start uses them, or its head starts from them."""
+        return self.uses_names or isinstance(self.build(Shape(labels=2, width=8, labelled=2, unlabelled=2)).head,
+                                             HiddenHead)
 
     @property
     def file(self) -> str:

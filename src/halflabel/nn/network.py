@@ -13,6 +13,8 @@ from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.types import Shape
 
 WIDTH = 128  # Sec. IV-A: hidden size of the classifier
+NAME_GAIN = 2.0  # of the features that compare texts with class names: their cosine becomes tanh(2 cos)
+NAME_LOGITS = 4.0  # logit of a text whose features are those of a class name
 
 
 class Output(NamedTuple):
@@ -61,22 +63,60 @@ class Head(nn.Module):
         raise AssertionError("every head defines its features")
 
 
-class Linear(Head):
-    """f = tanh(A h), then logits."""
+class HiddenHead(Head):
+    """f = tanh(A h), then a weight vector for each label; it can start from class names."""
 
-    def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
+    def __init__(self, width: int, features: int = WIDTH) -> None:
         super().__init__()
-        self.hidden = nn.Linear(shape.width, width)
-        self.output = nn.Linear(width, shape.labels)
+        self.hidden = nn.Linear(width, features)
 
     def features(self, h: Tensor) -> Tensor:
         """(N, H) -> (N, D)."""
         return torch.tanh(self.hidden(h))
 
+    def set_label_weights(self, weight: Tensor) -> None:
+        """Sets the weight vectors of the labels to unit vectors (K, D), and biases to 0."""
+        raise AssertionError("every head sets its label weights")
+
+    @torch.no_grad()
+    def start_from_names(self, names: Tensor, texts: Tensor) -> None:
+        """Scores by the cosine of a text with the names of the classes (K, H), each about the centre of its own kind.
+
+        The first features become the directions in which the names differ, the others stay random. `texts` (N, H) are
+        a sample.
+        """
+        centre = texts.mean(dim=0)
+        radius = (texts - centre).norm(dim=1).mean().clamp_min(1e-6)
+        directions = functional.normalize(names - names.mean(dim=0), dim=1)
+        basis = torch.linalg.svd(directions, full_matrices=False)[2][: self.hidden.out_features]
+        self.hidden.weight[: len(basis)] = NAME_GAIN * basis / radius
+        self.hidden.bias.copy_(-self.hidden.weight @ centre)
+        weight = self.hidden.weight.new_zeros(len(names), self.hidden.out_features)
+        weight[:, : len(basis)] = directions @ basis.T
+        self.set_label_weights(functional.normalize(weight, dim=1))
+
+
+class Linear(HiddenHead):
+    """f = tanh(A h), then logits."""
+
+    def __init__(self, shape: Shape, *, width: int = WIDTH) -> None:
+        super().__init__(shape.width, width)
+        self.output = nn.Linear(width, shape.labels)
+
+    @torch.no_grad()
+    def set_label_weights(self, weight: Tensor) -> None:
+        start_logits(self.output, weight)
+
     def forward(self, f: Tensor) -> Tensor:
         """Logits, (N, D) -> (N, K)."""
         logits: Tensor = self.output(f)
         return logits
+
+
+def start_logits(output: nn.Linear, weight: Tensor) -> None:
+    """Sets a layer to the unit weight vectors of the labels (K, D), scaled to logits."""
+    output.weight.copy_(NAME_LOGITS * weight)
+    output.bias.zero_()
 
 
 class NormalizedLinear(Head):

@@ -163,7 +163,7 @@ def trust(facts: ReportFacts) -> Iterator[Element]:
                         f"on average. The mean confidence is {evaluation.confidence.mean():.1%}, the accuracy "
                         f"{evaluation.correct.mean():.1%}.")
         yield reliability_and_coverage(evaluation)
-    if start:
+    if "trust" in start:
         used = [f"clusters in the pool count for {start['trust']:.0%} of its soft labels",
                 f"words of the pool were {'used' if start['uses_words'] else 'not used'}",
                 f"class names were {'used' if start['uses_names'] else 'not used'}"]

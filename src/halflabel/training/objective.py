@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -87,7 +87,7 @@ class StartResult(NamedTuple):
     since: Tensor | None = None  # (N_u,)
     trust: float = 1.0  # factor on the weight of the pool
     confidence: float | None = None  # in pool texts, on average, by held-out labels
-    facts: dict[str, Any] | None = None  # how labels, pool and names were used, for config.json
+    facts: Mapping[str, Any] = {}  # how labels, pool and names were used, for config.json
 
 
 @dataclass(frozen=True, eq=False)
