@@ -1,9 +1,12 @@
-"""The routes of a server: Text Embeddings Inference's /predict, and the Open Inference Protocol under /v2."""
+"""The routes of a server: Text Embeddings Inference's /predict, and the Open Inference Protocol under /v2.
+
+`label_studio.py` has another protocol in place of the first.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -62,9 +65,9 @@ class Service:
             raise Refusal(424, f"The model could not predict: {error}", "Backend") from error
 
 
-def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
-    """The ASGI application that serves a model."""
-    page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
+def create_app(service: Service, *, log: Log, token: str | None = None,
+               add_routes: Callable[[FastAPI, Service], None] | None = None) -> Gate:
+    """The ASGI application that serves a model, by the Open Inference Protocol and one other (`add_routes`)."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -74,15 +77,6 @@ def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
 
     # FastAPI's documentation pages load scripts from the network, so only the schema is served
     app = FastAPI(title="halflabel", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
-
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def index() -> HTMLResponse:
-        return HTMLResponse(page, headers=PAGE_HEADERS)
-
-    @app.get("/health")
-    async def health() -> Response:
-        """Whether the server can answer."""
-        return Response()
 
     @app.get("/metrics")
     async def metrics() -> Response:
@@ -94,16 +88,31 @@ def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
         """The model and the limits of the server."""
         return about(service.model, service.limits)
 
+    (add_routes or add_text_embeddings_inference)(app, service)
+    add_open_inference(app, service)
+    add_refusals(app)
+    return Gate(app, token=token, limits=service.limits, metrics=service.metrics, log=log)
+
+
+def add_text_embeddings_inference(app: FastAPI, service: Service) -> None:
+    """The routes of Text Embeddings Inference, and the page that uses them."""
+    page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def index() -> HTMLResponse:
+        return HTMLResponse(page, headers=PAGE_HEADERS)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Whether the server can answer."""
+        return Response()
+
     @app.post("/predict", response_model=list[LabelScore] | list[list[LabelScore]])
     async def predict(request: Request, body: PredictRequest) -> Response:
         """All labels with their scores, the highest first; a list of them for a list of texts."""
         prediction = await service.predict(request, body.texts, raw=body.raw_scores)
         rows = ranked(prediction)
         return JSONResponse(rows[0] if isinstance(body.inputs, str) else rows)
-
-    add_open_inference(app, service)
-    add_refusals(app)
-    return Gate(app, token=token, limits=service.limits, metrics=service.metrics, log=log)
 
 
 def add_open_inference(app: FastAPI, service: Service) -> None:

@@ -23,11 +23,12 @@ class QueueFull(Exception):
 
 
 class ServedModel:
-    """A model with the name that requests call it by."""
+    """A model with the name that requests call it by; the version changes with its weights."""
 
-    def __init__(self, name: str, model: Model) -> None:
+    def __init__(self, name: str, model: Model, version: str = "") -> None:
         self.name = name
         self.model = model
+        self.version = version or name
 
     @cached_property
     def labels(self) -> list[str]:
