@@ -18,6 +18,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 TARGETS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -408,6 +410,68 @@ def unknown() -> str:
                     body)
 
 
+def curves(learner: str = "logistic") -> dict[str, dict[str, np.ndarray]]:
+    """Mean accuracy against the number of suggested labels by set and strategy, over seeds that all strategies have."""
+    found: dict[str, dict[str, np.ndarray]] = {}
+    runs = [row for row in lines("active_learning") if row["learner"] == learner]
+    for (name,), rows in grouped(runs, "set").items():
+        by = grouped(rows, "strategy")
+        seeds = set.intersection(*({row["seed"] for row in some} for some in by.values()))
+        if seeds:
+            found[name] = {strategy: np.mean([row["accuracy"] for row in some if row["seed"] in seeds], axis=0)
+                           for (strategy,), some in by.items()}
+    return found
+
+
+def labels_needed(curve: np.ndarray, random: np.ndarray) -> float:
+    """Suggested labels after which a curve first reaches that of `random` at 100; infinite if it never does."""
+    goal = random[100 // BATCH]
+    if not (curve >= goal).any():
+        return np.inf
+    i = int((curve >= goal).argmax())
+    return BATCH * (i - (curve[i] - goal) / (curve[i] - curve[i - 1])) if i else 0.0
+
+
+def active_learning() -> str:
+    """Simulated labelling: area under the curve, and the labels that reach the accuracy of `random` at 100."""
+    found = curves()
+    strategies = list(dict.fromkeys(strategy for by in found.values() for strategy in by))
+    body = []
+    for strategy in strategies:
+        cells = [(by[strategy], by["random"]) for by in found.values() if strategy in by]
+        needed = [labels_needed(*pair) for pair in cells]
+        shown = [f"{by[strategy].mean():.3f}, {labels_needed(by[strategy], by['random']):.0f}" if strategy in by
+                 else "" for by in found.values()]
+        body.append([f"`{strategy}`" if " " not in strategy else strategy, *shown,
+                     f"{statistics.mean(needed):.0f}" if np.isfinite(needed).all() else "not reached by all"])
+    return markdown(["strategy", *found, "mean labels needed"], body)
+
+
+def label_errors() -> str:
+    """How well wrong labels are found, by set and share of wrong labels, beside cleanlab."""
+    body = []
+    for (name, per_class, share), rows in grouped(lines("label_errors"), "set", "per_class", "share").items():
+        by = grouped(rows, "finder")
+        cells = [" / ".join(f"{statistics.mean(row[key] for row in by[(finder,)]):{form}}"
+                            for finder in ("halflabel", "cleanlab"))
+                 for key, form in (("listed", ".0f"), ("precision", ".2f"), ("recall", ".2f"),
+                                   ("precision_first", ".2f"))]
+        body.append([name, str(per_class), f"{share:.0%}", *cells])
+    return markdown(["set", "labels per class", "wrong", "listed, halflabel / cleanlab", "precision", "recall",
+                     "precision of the first 20"], body)
+
+
+def noise() -> str:
+    """Accuracy of `lift` on frozen vectors with wrong labels, by what was done about them."""
+    rows = lines("noise")
+    cells, shares = grouped(rows, "set", "per_class", "remedy", "share"), sorted({row["share"] for row in rows})
+    body = [[name, str(per_class), remedy, *(spread([row["accuracy"] for row in cells[name, per_class, remedy, share]])
+                                             if (name, per_class, remedy, share) in cells else "not run"
+                                             for share in shares)]
+            for name, per_class, remedy in grouped(rows, "set", "per_class", "remedy")]
+    return markdown(["set", "labels per class", "labels", *(f"{share:.0%} wrong" for share in shares)], body)
+
+
 def startup() -> str:
     """Seconds from the start of a process to its end."""
     return markdown(["what", "median", "slowest"],
@@ -461,6 +525,7 @@ def machine() -> str:
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
+BATCH = 20  # labels in a round of simulated labelling
 RULES = ("prior-quantile", "fixed")
 SEVERAL = ("arxiv54", "pubmed_mesh23", "goemotions")
 ANGULAR = ("bdd-ml", "am-ml")  # which decide by the first of the rules
@@ -476,6 +541,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
+    "active-learning": active_learning, "label-errors": label_errors, "noise": noise,
     "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
     "scoring-memory": scoring_memory, "scoring-cost": scoring_cost,
     "reduced": partial(reduced, "multi-class", "argmax"),

@@ -46,7 +46,7 @@ def test_a_class_is_suggested_only_if_as_probable_as_usual() -> None:
     y = np.array([0, 0, 1, 1, 0, 0])
     errors = confident_learning(p, y)
     assert [(error.row, error.given, error.suggested) for error in errors] == [(5, 0, 1)]
-    assert round(errors[0].score, 2) == 0.9
+    assert round(errors[0].score, 2) == 0.95
 
 
 def test_near_duplicates_with_different_labels() -> None:

@@ -26,12 +26,13 @@ Columns = NDArray[np.integer]
 Mask = NDArray[np.bool_]
 
 FOLDS = 5
+STRENGTH = 1.0  # of the labels against the penalty; a classifier that fits wrong labels well does not find them
 MIN_ESTIMATE = 10  # labelled texts from which accuracy is estimated
 CHUNK = 1024  # texts whose similarities are in memory at a time
 
 
 class LabelError(NamedTuple):
-    """A text whose label is likely wrong; the score is by how much the suggested class is more probable."""
+    """A text whose label is likely wrong; the score is the probability that it is none of the given class."""
 
     row: int
     given: int
@@ -41,10 +42,11 @@ class LabelError(NamedTuple):
 
 def find_label_errors(vectors: Array, y: Columns, labels: int, *, seed: int = 0) -> list[LabelError]:
     """Likely errors among labels y (N,) of texts with vectors (N, H), the most likely first."""
-    return confident_learning(cross_fitted(vectors, y, labels, seed=seed), y)
+    return confident_learning(cross_fitted(vectors, y, labels, seed=seed, strength=STRENGTH), y)
 
 
-def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0, fit_on: Mask | None = None) -> Array:
+def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0, fit_on: Mask | None = None,
+                 strength: float = 10.0) -> Array:
     """Probabilities (N, K) by logistic regression that was fitted without the text, by stratified folds.
 
     The only text of a class is never predicted: its row is NaN. `fit_on` (N,) are the texts that may be fitted to.
@@ -63,7 +65,7 @@ def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0, fit_
         if len(known := np.unique(y[rows])) < 2:  # nothing to tell apart
             p[held_out] = np.eye(labels)[known].sum(axis=0)
             continue
-        model = logistic_regression(x[rows], y[rows], x[:0], labels)
+        model = logistic_regression(x[rows], y[rows], x[:0], labels, strength=strength)
         p[held_out] = np.exp(model.log_probabilities(x[held_out]))
     return p
 
@@ -96,9 +98,8 @@ def confident_learning(p: Array, y: Columns) -> list[LabelError]:
     errors = []
     for row in predicted.tolist():
         given, suggested = int(y[row]), int(np.where(p[row] >= thresholds, p[row], -1.0).argmax())
-        score = float(p[row, suggested] - p[row, given])
-        if p[row, suggested] >= thresholds[suggested] and score > 0:
-            errors.append(LabelError(row, given, suggested, score))
+        if p[row, suggested] >= thresholds[suggested] and p[row, suggested] > p[row, given]:
+            errors.append(LabelError(row, given, suggested, 1.0 - float(p[row, given])))
     return sorted(errors, key=lambda error: -error.score)
 
 
