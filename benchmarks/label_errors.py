@@ -1,7 +1,7 @@
 """Wrong labels: how well they are found, beside cleanlab, and what they cost `lift`.
 
     python benchmarks/label_errors.py --data FOLDER [--sets ag_news ...] [--seeds 0 1 2 3 4]
-    python benchmarks/label_errors.py --data FOLDER --training [--per-class 10 50]
+    python benchmarks/label_errors.py --data FOLDER --training [--per-class 25]
 
 A share of the labels is replaced by other classes at random. The first form compares the list of `halflabel check` with
 cleanlab's on the same cross-fitted probabilities. The second fits the closed form of `lift` to these labels and a pool,
@@ -22,9 +22,18 @@ import numpy as np
 import torch
 
 from halflabel.data.labels import Classes
-from halflabel.label_errors import FOLDS, STRENGTH, LabelError, confident_learning, cross_fitted, find_label_errors
+from halflabel.label_errors import STRENGTH, LabelError, confident_learning, cross_fitted, find_label_errors
 from halflabel.methods import closed_form
-from halflabel.methods.closed_form import LinearModel, fit_closed_form
+from halflabel.methods.closed_form import (
+    WEIGHT_PRIOR,
+    WEIGHT_SPREAD,
+    LinearModel,
+    cross_validate,
+    fit_closed_form,
+    fit_weights,
+    gaussian_em,
+    logistic_regression,
+)
 from halflabel.methods.label_smoothing import word_features
 from protocol import Results, load, sample_per_class
 from rivals import vectors
@@ -39,9 +48,10 @@ FIRST = 20  # texts at the head of a list, as a person may look at
 def main() -> None:
     options = parse()
     torch.set_num_threads(1)
-    for name in options.sets or (TRAINING_SETS if options.training else PER_CLASS):
-        train = load(options.data, name, "train", TRAIN)
-        for seed in options.seeds:
+    sets = options.sets or (TRAINING_SETS if options.training else PER_CLASS)
+    corpora = {name: load(options.data, name, "train", TRAIN) for name in sets}
+    for seed in options.seeds:
+        for name, train in corpora.items():
             if options.training:
                 for per_class in options.per_class:
                     compare_training(train, name, per_class, seed, options.remedies)
@@ -120,9 +130,8 @@ def dropped(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, labels: 
 
 
 def dropped_by_pool(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, labels: int, seed: int) -> LinearModel:
-    """Without the labels that contradict a closed form that was fitted to the other folds and the pool."""
-    return without(confident_learning(cross_fitted_with_pool(x, y, pool, words, labels, seed), y), x, y, pool, words,
-                   labels, seed)
+    """Without the labels that `lift`'s own held-out predictions contradict, which use the pool."""
+    return without(confident_learning(held_out_by_pool(x, y, pool, labels, seed), y), x, y, pool, words, labels, seed)
 
 
 def relabelled(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, labels: int, seed: int) -> LinearModel:
@@ -136,7 +145,7 @@ def relabelled(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, label
 def regularised(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, labels: int, seed: int) -> LinearModel:
     """With ten times the penalty of logistic regression."""
     usual = closed_form.logistic_regression
-    closed_form.logistic_regression = partial(usual, strength=1.0)  # type: ignore[assignment]
+    closed_form.logistic_regression = partial(usual, strength=1.0)
     try:
         return as_they_are(x, y, pool, words, labels, seed)
     finally:
@@ -157,19 +166,18 @@ def without(errors: list[LabelError], x: np.ndarray, y: np.ndarray, pool: np.nda
     return fit_closed_form(x[kept], y[kept], np.concatenate([x[~kept], pool]), words[order], labels, seed=seed).model
 
 
-def cross_fitted_with_pool(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, labels: int, seed: int
-                           ) -> np.ndarray:
-    """Probabilities (N, K) of each fold by the closed form that was fitted to the other folds and the pool."""
-    fold, rng = np.zeros(len(y), dtype=np.int64), np.random.default_rng([37, seed])
-    for k in range(labels):
-        rows = rng.permutation(np.flatnonzero(y == k))
-        fold[rows] = np.arange(len(rows)) % FOLDS
-    p = np.empty((len(y), labels))
-    for j in range(FOLDS):
-        inside, outside = np.flatnonzero(fold != j), np.flatnonzero(fold == j)
-        order = np.concatenate([inside, len(y) + np.arange(len(pool))])
-        fitted = fit_closed_form(x[inside], y[inside], pool, words[order], labels, seed=seed)
-        p[outside] = np.exp(fitted.model.log_probabilities(x[outside]))
+def held_out_by_pool(x: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: int, seed: int) -> np.ndarray:
+    """Probabilities (N, K) by the mixture of cluster model and logistic regression that was fitted without the text.
+
+    The only text of a class is never predicted: its row is NaN.
+    """
+    from scipy.special import softmax
+
+    held_out = cross_validate([gaussian_em, logistic_regression], x, y, pool, labels, np.random.default_rng([37, seed]))
+    weights, _ = fit_weights(held_out, WEIGHT_PRIOR, WEIGHT_SPREAD)
+    p = np.full((len(y), labels), np.nan)
+    p[np.concatenate([np.flatnonzero(fold) for fold in held_out.folds])] = softmax(
+        np.tensordot(weights, held_out.log_p, 1), axis=1)
     return p
 
 
@@ -191,7 +199,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--sets", nargs="+")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--training", action="store_true")
-    parser.add_argument("--per-class", type=int, nargs="+", default=[10, 50])
+    parser.add_argument("--per-class", type=int, nargs="+", default=[25])
     parser.add_argument("--remedies", nargs="+", default=list(REMEDIES), choices=list(REMEDIES))
     return parser.parse_args()
 

@@ -411,15 +411,18 @@ def unknown() -> str:
 
 
 def curves(learner: str = "logistic") -> dict[str, dict[str, np.ndarray]]:
-    """Mean accuracy against the number of suggested labels by set and strategy, over seeds that all strategies have."""
+    """Mean accuracy against the number of suggested labels by set and strategy.
+
+    The seeds are those of `balanced` and `random`; strategies that lack one of them are left out.
+    """
     found: dict[str, dict[str, np.ndarray]] = {}
     runs = [row for row in lines("active_learning") if row["learner"] == learner]
     for (name,), rows in grouped(runs, "set").items():
-        by = grouped(rows, "strategy")
-        seeds = set.intersection(*({row["seed"] for row in some} for some in by.values()))
-        if seeds:
-            found[name] = {strategy: np.mean([row["accuracy"] for row in some if row["seed"] in seeds], axis=0)
-                           for (strategy,), some in by.items()}
+        by = {strategy: {row["seed"]: row["accuracy"] for row in some}
+              for (strategy,), some in grouped(rows, "strategy").items()}
+        if seeds := by.get("balanced", {}).keys() & by.get("random", {}).keys():
+            found[name] = {strategy: np.mean([by[strategy][seed] for seed in seeds], axis=0)
+                           for strategy in by if seeds <= by[strategy].keys()}
     return found
 
 
