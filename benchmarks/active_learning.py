@@ -63,8 +63,8 @@ def main() -> None:
                 print(key, *(f"{value:.3f}" for value in accuracy), flush=True)
     for name, by_strategy in curves().items():
         for strategy, curve in by_strategy.items():
-            print(f"{name:16}{strategy:26} area {curve.mean():.4f}, labels needed "
-                  f"{labels_needed(curve, by_strategy['random']):.0f}, at the end {curve[-1]:.4f}")
+            print(f"{name:16}{strategy:26} area {curve.accuracy.mean():.4f}, labels needed "
+                  f"{labels_needed(curve.accuracy, curve.random):.0f}, at the end {curve.accuracy[-1]:.4f}")
 
 
 def simulate(split: Sample, encoded: dict[str, np.ndarray], strategy: str, learner: str, seed: int, classes: Classes,
@@ -203,8 +203,8 @@ def plot() -> None:
     found = curves()
     for ax, (name, by_strategy) in zip(axes.flat, found.items(), strict=False):
         for strategy, curve in by_strategy.items():
-            ax.plot(BATCH * np.arange(ROUNDS + 1), curve, "-" if strategy in STRATEGIES else ":", label=strategy,
-                    color=COLOURS[strategy], linewidth=2.2 if strategy == "balanced" else 1.2)
+            ax.plot(BATCH * np.arange(ROUNDS + 1), curve.accuracy, "-" if strategy in STRATEGIES else ":",
+                    label=strategy, color=COLOURS[strategy], linewidth=2.2 if strategy == "balanced" else 1.2)
         ax.set(title=name, xlabel="suggested labels", ylabel="micro F1" if name in SEVERAL else "accuracy")
         ax.grid(True, alpha=0.3)
     handles = {label: line for ax in axes.flat for line, label in zip(*ax.get_legend_handles_labels(), strict=True)}
