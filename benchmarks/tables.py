@@ -16,7 +16,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
@@ -420,6 +422,103 @@ def unknown() -> str:
                     body)
 
 
+class Curve(NamedTuple):
+    """Mean accuracy of a strategy after each round, and of `random`, over the seeds that both have."""
+
+    accuracy: np.ndarray
+    random: np.ndarray
+    seeds: int
+
+
+def curves(learner: str = "logistic") -> dict[str, dict[str, Curve]]:
+    """Simulated labelling by set and strategy."""
+    found: dict[str, dict[str, Curve]] = defaultdict(dict)
+    runs = [row for row in lines("active_learning") if row["learner"] == learner]
+    for (name,), rows in grouped(runs, "set").items():
+        by = {strategy: {row["seed"]: row["accuracy"] for row in some}
+              for (strategy,), some in grouped(rows, "strategy").items()}
+        for strategy, mine in by.items():
+            if seeds := sorted(mine.keys() & by.get("random", {}).keys()):
+                means = [np.mean([side[seed] for seed in seeds], axis=0) for side in (mine, by["random"])]
+                found[name][strategy] = Curve(means[0], means[1], len(seeds))
+    return found
+
+
+def labels_needed(curve: np.ndarray, random: np.ndarray) -> float:
+    """Suggested labels after which a curve first reaches that of `random` at 100; infinite if it never does.
+
+    NaN if the start is already as good, since then the number says nothing.
+    """
+    goal = random[100 // BATCH]
+    if curve[0] >= goal:
+        return np.nan
+    if not (curve >= goal).any():
+        return np.inf
+    i = int((curve >= goal).argmax())
+    return float(BATCH * (i - (curve[i] - goal) / (curve[i] - curve[i - 1])))
+
+
+def active_learning() -> str:
+    """Simulated labelling: area under the curve, and the labels that reach the accuracy of `random` at 100."""
+    found = curves()
+    strategies = dict.fromkeys(strategy for by in found.values() for strategy in by)
+
+    def in_words(needed: float) -> str:
+        return "–" if np.isnan(needed) else f"{needed:.0f}" if np.isfinite(needed) else "over 200"
+
+    body = []
+    for strategy in strategies:
+        needed = {name: labels_needed(by[strategy].accuracy, by[strategy].random)
+                  for name, by in found.items() if strategy in by}
+        shown = [f"{by[strategy].accuracy.mean():.3f}, {in_words(needed[name])} ({by[strategy].seeds})"
+                 if strategy in by else "not run" for name, by in found.items()]
+        known = [value for value in needed.values() if not np.isnan(value)]
+        complete = len(needed) == len(found)
+        body.append([f"`{strategy}`" if " " not in strategy else strategy, *shown,
+                     in_words(statistics.mean(known)) if complete else ""])
+    return markdown(["strategy", *found, "mean labels needed"], body)
+
+
+def active_learning_gaps() -> str:
+    """`balanced` against `random` on the same seeds: differences in area, at 100 and at 200 labels."""
+    body = []
+    for (name,), rows in grouped((row for row in lines("active_learning") if row["learner"] == "logistic"),
+                                 "set").items():
+        by = {strategy: {row["seed"]: np.array(row["accuracy"]) for row in some}
+              for (strategy,), some in grouped(rows, "strategy").items()}
+        seeds = sorted(by.get("balanced", {}).keys() & by.get("random", {}).keys())
+        gaps = [by["balanced"][seed] - by["random"][seed] for seed in seeds]
+        if gaps:
+            body.append([name, *(spread([float(gap) for gap in values]) for values in (
+                [gap.mean() for gap in gaps], [gap[100 // BATCH] for gap in gaps], [gap[-1] for gap in gaps]))])
+    return markdown(["set", "area", "at 100 labels", "at 200 labels"], body)
+
+
+def label_errors() -> str:
+    """How well wrong labels are found, by set and share of wrong labels, beside cleanlab."""
+    body = []
+    for (name, per_class, share), rows in grouped(lines("label_errors"), "set", "per_class", "share").items():
+        by = grouped(rows, "finder")
+        cells = [" / ".join(f"{statistics.mean(row[key] for row in by[(finder,)]):{form}}"
+                            for finder in ("halflabel", "cleanlab"))
+                 for key, form in (("listed", ".0f"), ("precision", ".2f"), ("recall", ".2f"),
+                                   ("precision_first", ".2f"))]
+        body.append([name, str(per_class), f"{share:.0%}", *cells])
+    return markdown(["set", "labels per class", "wrong", "listed, halflabel / cleanlab", "precision", "recall",
+                     "precision of the first 20"], body)
+
+
+def noise() -> str:
+    """Accuracy of `lift` on frozen vectors with wrong labels, by what was done about them."""
+    rows = lines("noise")
+    cells, shares = grouped(rows, "set", "per_class", "remedy", "share"), sorted({row["share"] for row in rows})
+    body = [[name, str(per_class), remedy, *(spread([row["accuracy"] for row in cells[name, per_class, remedy, share]])
+                                             if (name, per_class, remedy, share) in cells else "not run"
+                                             for share in shares)]
+            for name, per_class, remedy in grouped(rows, "set", "per_class", "remedy")]
+    return markdown(["set", "labels per class", "labels", *(f"{share:.0%} wrong" for share in shares)], body)
+
+
 def startup() -> str:
     """Seconds from the start of a process to its end."""
     return markdown(["what", "median", "slowest"],
@@ -473,6 +572,7 @@ def machine() -> str:
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
+BATCH = 20  # labels in a round of simulated labelling
 RULES = ("prior-quantile", "fixed")
 SEVERAL = ("arxiv54", "pubmed_mesh23", "goemotions")
 ANGULAR = ("bdd-ml", "am-ml")  # which decide by the first of the rules
@@ -519,6 +619,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
+    "active-learning": active_learning, "active-learning-gaps": active_learning_gaps,
+    "label-errors": label_errors, "noise": noise,
     "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
     "scoring-memory": scoring_memory, "scoring-cost": scoring_cost,
     "serving-throughput": serving_throughput, "serving-latency": serving_latency,

@@ -48,7 +48,7 @@ def compare(split: Sample, seed: int) -> dict[str, Any]:
     y, truth = (np.array(part.labels, dtype=np.int64) for part in (split.labelled, rest))
     x, pool, test = (vectors(part.texts).astype(np.float64) for part in (split.labelled, split.pool, rest))
     words, labels = word_features([*split.labelled.texts, *split.pool.texts]), int(y.max()) + 1
-    fits = [closed_form.gaussian_em, closed_form.logistic_regression]
+    fits: list[closed_form.Fit] = [closed_form.gaussian_em, closed_form.logistic_regression]
     halves = closed_form.validate_halves(fits, x, y, pool, labels, generator(seed, Stream.HELD_OUT_HALVES))
 
     def accuracy(model: closed_form.LinearModel) -> float:

@@ -41,12 +41,12 @@ def test_the_only_text_of_a_class_is_not_judged() -> None:
     assert 5 not in [error.row for error in confident_learning(p, y)]
 
 
-def test_a_class_is_suggested_only_if_as_probable_as_usual() -> None:
+def test_as_many_labels_are_suspected_as_texts_are_surely_of_another_class() -> None:
     p = np.array([[0.9, 0.1], [0.9, 0.1], [0.1, 0.9], [0.1, 0.9], [0.4, 0.6], [0.05, 0.95]])
     y = np.array([0, 0, 1, 1, 0, 0])
     errors = confident_learning(p, y)
     assert [(error.row, error.given, error.suggested) for error in errors] == [(5, 0, 1)]
-    assert round(errors[0].score, 2) == 0.9
+    assert round(errors[0].score, 2) == 0.95
 
 
 def test_near_duplicates_with_different_labels() -> None:

@@ -1,8 +1,8 @@
 """Labels that are likely wrong: confident learning on cross-fitted probabilities, and near-duplicates that disagree.
 
-Confident learning (Northcutt et al., 2021): each text is predicted by a classifier that was fitted without it. Its
-label is likely wrong if another class is more probable, and at least as probable as it is on average for the texts
-labelled with that class.
+Confident learning (Northcutt et al., 2021): each text is predicted by a classifier that was fitted without it. Texts
+that are at least as probable in a class as its own texts are on average say how many of the texts labelled with one
+class belong to another. So many labels are likely wrong: those where the other class exceeds the given one by most.
 
 Shapes: N labelled texts, K classes, H encoder width.
 """
@@ -26,12 +26,13 @@ Columns = NDArray[np.integer]
 Mask = NDArray[np.bool_]
 
 FOLDS = 5
+STRENGTH = 1.0  # of the labels against the penalty; a classifier that fits wrong labels well does not find them
 MIN_ESTIMATE = 10  # labelled texts from which accuracy is estimated
 CHUNK = 1024  # texts whose similarities are in memory at a time
 
 
 class LabelError(NamedTuple):
-    """A text whose label is likely wrong; the score is by how much the suggested class is more probable."""
+    """A text whose label is likely wrong; the score is the probability that it is none of the given class."""
 
     row: int
     given: int
@@ -41,10 +42,11 @@ class LabelError(NamedTuple):
 
 def find_label_errors(vectors: Array, y: Columns, labels: int, *, seed: int = 0) -> list[LabelError]:
     """Likely errors among labels y (N,) of texts with vectors (N, H), the most likely first."""
-    return confident_learning(cross_fitted(vectors, y, labels, seed=seed), y)
+    return confident_learning(cross_fitted(vectors, y, labels, seed=seed, strength=STRENGTH), y)
 
 
-def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0, fit_on: Mask | None = None) -> Array:
+def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0, fit_on: Mask | None = None,
+                 strength: float = 10.0) -> Array:
     """Probabilities (N, K) by logistic regression that was fitted without the text, by stratified folds.
 
     The only text of a class is never predicted: its row is NaN. `fit_on` (N,) are the texts that may be fitted to.
@@ -63,7 +65,7 @@ def cross_fitted(vectors: Array, y: Columns, labels: int, *, seed: int = 0, fit_
         if len(known := np.unique(y[rows])) < 2:  # nothing to tell apart
             p[held_out] = np.eye(labels)[known].sum(axis=0)
             continue
-        model = logistic_regression(x[rows], y[rows], x[:0], labels)
+        model = logistic_regression(x[rows], y[rows], x[:0], labels, strength=strength)
         p[held_out] = np.exp(model.log_probabilities(x[held_out]))
     return p
 
@@ -101,16 +103,23 @@ def micro_f1(y: Mask, predicted: Mask) -> float:
 
 def confident_learning(p: Array, y: Columns) -> list[LabelError]:
     """Likely errors among labels y (N,), by probabilities (N, K) of texts that the classifier did not see."""
-    predicted = np.flatnonzero(~np.isnan(p[:, 0]))
-    thresholds = np.full(p.shape[1], np.inf)
-    for k in np.unique(y[predicted]).tolist():
-        thresholds[k] = p[predicted[y[predicted] == k], k].mean()
-    errors = []
-    for row in predicted.tolist():
-        given, suggested = int(y[row]), int(np.where(p[row] >= thresholds, p[row], -1.0).argmax())
-        score = float(p[row, suggested] - p[row, given])
-        if p[row, suggested] >= thresholds[suggested] and score > 0:
-            errors.append(LabelError(row, given, suggested, score))
+    rows, k = np.flatnonzero(~np.isnan(p[:, 0])), p.shape[1]
+    p_known, given = p[rows], y[rows]
+    thresholds = np.array([p_known[given == j, j].mean() if (given == j).any() else np.inf for j in range(k)])
+    confident = np.where(p_known >= thresholds, p_known, -1.0)
+    is_confident = confident.max(axis=1, initial=-1.0) >= 0
+    joint = np.zeros((k, k))
+    np.add.at(joint, (given[is_confident], confident[is_confident].argmax(axis=1)), 1.0)
+    errors_of = joint / np.maximum(joint.sum(axis=1, keepdims=True), 1.0) * np.bincount(given, minlength=k)[:, None]
+    np.fill_diagonal(errors_of, 0.0)
+    likely = np.zeros(len(rows), dtype=bool)
+    for i, j in np.argwhere(errors_of.round() > 0).tolist():
+        labelled = np.flatnonzero(given == i)
+        margin = p_known[labelled, j] - p_known[labelled, i]
+        likely[labelled[np.argsort(-margin, kind="stable")[: round(errors_of[i, j])]]] = True
+    suggested = p_known.argmax(axis=1)
+    errors = [LabelError(int(rows[i]), int(given[i]), int(suggested[i]), 1.0 - float(p_known[i, given[i]]))
+              for i in np.flatnonzero(likely & (suggested != given))]
     return sorted(errors, key=lambda error: -error.score)
 
 

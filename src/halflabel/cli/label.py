@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import secrets
 import shlex
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel.cli import console, options
-from halflabel.cli.serve import LOCAL, check_server
-from halflabel.errors import DataError, OutputError, SettingError
+from halflabel.cli.serve import LOCAL, check_answers, check_server, open_answers
+from halflabel.errors import DataError, SettingError
 
 if TYPE_CHECKING:
     from halflabel.data.answers import AnswerFile
@@ -62,24 +61,18 @@ def label(
     """
     check_server(token)
     from halflabel.cli.outputs import check_apart
-    from halflabel.data.answers import AnswerFile
     from halflabel.data.pool import open_pool
     from halflabel.data.readers.files import as_files, check_streams
-    from halflabel.output_folders import lock
     from halflabel.serve.server import bind
 
-    if out.suffix != ".jsonl":
-        raise SettingError(f"--out {out} has to end in .jsonl, since answers are appended as lines of JSON")
-    if not out.parent.is_dir():
-        raise OutputError(f"there is no folder {out.parent}; create it first, or choose another --out")
+    check_answers(out, "--out")
     if model is not None and encoder is not None:
         raise SettingError(f"{model} has its own encoder; leave out --encoder")
     sources, labelled_files = as_files(pool), as_files(labelled or [])
     check_streams([*sources, *labelled_files])
     check_apart(out, [file.path for file in (*sources, *labelled_files)])
     # the port first: it is known at once whether it can be used, the rest takes a while
-    with bind(host, port) as bound, lock(out.parent / f".{out.name}.lock", out), closing(AnswerFile(out)) as answers:
-        console.note(*answers.notices)
+    with bind(host, port) as bound, open_answers(out) as answers:
         texts, _ = open_pool(sources, text=text_column)
         earlier = read_earlier(labelled_files, model, text_column, label_column)
         opened = open_for(model)

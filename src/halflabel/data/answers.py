@@ -25,6 +25,7 @@ class Answer(NamedTuple):
 
     label: TextLabel
     note: str = ""
+    source: int | None = None  # the annotation of another program that says it
 
 
 class AnswerFile:
@@ -53,16 +54,17 @@ class AnswerFile:
         """The labels of texts that have some; `()` is none of the labels."""
         return {text: answer.label for text, answer in self.answers.items() if answer.label is not None}
 
-    def label(self, text: str, label: TextLabel, note: str = "") -> None:
+    def label(self, text: str, label: TextLabel, note: str = "", source: int | None = None) -> None:
         """Labels a text; None skips it."""
         self._append({"text": text, "label": label, "action": "skip" if label is None else "label"}
-                     | ({"note": note} if note else {}))
+                     | ({"note": note} if note else {}) | ({"source": source} if source is not None else {}))
 
-    def undo(self) -> tuple[str, Answer] | None:
-        """Takes the last answer back, and returns it."""
+    def undo(self, text: str | None = None) -> tuple[str, Answer] | None:
+        """Takes the answer about a text back, by default the last one, and returns it."""
         if not self.answers:
             return None
-        text, answer = list(self.answers.items())[-1]
+        text = text or list(self.answers)[-1]
+        answer = self.answers[text]
         self._append({"text": text, "label": None, "action": "undo"})
         return text, answer
 
@@ -98,7 +100,7 @@ class AnswerFile:
             return
         self.answers.pop(record["text"], None)
         if action != "undo":
-            self.answers[record["text"]] = Answer(label, str(record.get("note", "")))
+            self.answers[record["text"]] = Answer(label, str(record.get("note", "")), record.get("source"))
 
     def _read(self) -> None:
         """Counts all lines; an incomplete last one, as a power failure may leave it, is removed."""

@@ -202,12 +202,12 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     return LinearModel(weight, bias - centre @ weight)
 
 
-def logistic_regression(x: Array, y: Columns, pool: Array, labels: int) -> LinearModel:
+def logistic_regression(x: Array, y: Columns, pool: Array, labels: int, *, strength: float = 10.0) -> LinearModel:
     """Logistic regression on the labelled texts; a class without texts is never predicted."""
     from sklearn.linear_model import LogisticRegression
 
     with few_texts_per_class():
-        return from_sklearn(LogisticRegression(C=10.0, max_iter=300).fit(x, y), labels)
+        return from_sklearn(LogisticRegression(C=strength, max_iter=300).fit(x, y), labels)
 
 
 @contextmanager

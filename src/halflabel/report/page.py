@@ -250,7 +250,7 @@ def labels(facts: ReportFacts) -> Iterator[Element]:
         return
     yield Paragraph(f"{len(found):,} of {facts.model.shape.labelled:,} labelled texts look more like another class to "
                     "a classifier that did not see them. Look at the first ones again.")
-    yield DataTable(("text", "label", "looks like", "by"), [
+    yield DataTable(("text", "label", "looks like", "score"), [
         (short(text, 160), str(given), str(suggested), f"{score:.2f}") for text, given, suggested, score
         in found[:MAX_ERRORS]], text_columns=3)
 

@@ -1,11 +1,14 @@
-"""The routes: Text Embeddings Inference's /predict, the Open Inference Protocol under /v2, and reasons for the page."""
+"""The routes: Text Embeddings Inference's /predict, the Open Inference Protocol under /v2, and reasons for the page.
+
+`label_studio.py` has another protocol in place of the first.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import base64
 import hashlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
@@ -97,10 +100,9 @@ class Service:
             raise Refusal(424, f"The model could not predict: {error}", "Backend") from error
 
 
-def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
-    """The ASGI application that serves a model."""
-    page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
-    headers = page_headers(page)
+def create_app(service: Service, *, log: Log, token: str | None = None,
+               add_routes: Callable[[FastAPI, Service], None] | None = None) -> Gate:
+    """The ASGI application that serves a model, by the Open Inference Protocol and one other (`add_routes`)."""
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -111,15 +113,6 @@ def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
     # FastAPI's documentation pages load scripts from the network, so only the schema is served
     app = FastAPI(title="halflabel", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def index() -> HTMLResponse:
-        return HTMLResponse(page, headers=headers)
-
-    @app.get("/health")
-    async def health() -> Response:
-        """Whether the server can answer."""
-        return Response()
-
     @app.get("/metrics")
     async def metrics() -> Response:
         """Metrics in Prometheus' format."""
@@ -129,6 +122,26 @@ def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
     async def info() -> dict[str, Any]:
         """The model and the limits of the server."""
         return about(service.model, service.limits)
+
+    (add_routes or add_text_embeddings_inference)(app, service)
+    add_open_inference(app, service)
+    add_refusals(app)
+    return Gate(app, token=token, limits=service.limits, metrics=service.metrics, log=log)
+
+
+def add_text_embeddings_inference(app: FastAPI, service: Service) -> None:
+    """The routes of Text Embeddings Inference, and the page that uses them."""
+    page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
+    headers = page_headers(page)
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def index() -> HTMLResponse:
+        return HTMLResponse(page, headers=headers)
+
+    @app.get("/health")
+    async def health() -> Response:
+        """Whether the server can answer."""
+        return Response()
 
     @app.post("/predict", response_model=list[LabelScore] | list[list[LabelScore]])
     async def predict(request: Request, body: PredictRequest) -> Response:
@@ -141,10 +154,6 @@ def create_app(service: Service, *, log: Log, token: str | None = None) -> Gate:
     async def explain(request: Request, body: ExplainRequest) -> Response:
         """The words that raise or lower the probability of a label: each is left out in turn."""
         return JSONResponse(await service.explain(request, body.inputs, body.label))
-
-    add_open_inference(app, service)
-    add_refusals(app)
-    return Gate(app, token=token, limits=service.limits, metrics=service.metrics, log=log)
 
 
 def add_open_inference(app: FastAPI, service: Service) -> None:

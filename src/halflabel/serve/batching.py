@@ -26,10 +26,14 @@ class QueueFull(Exception):
 
 
 class ServedModel:
-    """A model with the name that requests call it by; a text farther from all classes than `farthest` gets no label."""
+    """A model with the name that requests call it by; the version changes with its weights.
 
-    def __init__(self, name: str, model: Model, farthest: float | None = None) -> None:
+    A text farther from all classes than `farthest` gets no label.
+    """
+
+    def __init__(self, name: str, model: Model, farthest: float | None = None, version: str = "") -> None:
         self.name = name
+        self.version = version or name
         self.model = model
         self.farthest = farthest
 

@@ -1,8 +1,9 @@
-"""What every request passes: bearer token, limits of the body, metrics and the log."""
+"""What every request passes: token, limits of the body, metrics and the log."""
 
 from __future__ import annotations
 
 import asyncio
+import base64
 import hmac
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from halflabel.serve.metrics import Metrics
 from halflabel.serve.refusals import Refusal
 
-OPEN = ("/", "/health", "/v2/health/live", "/v2/health/ready")  # without a token
+OPEN = ("/", "/health", "/label-studio/health", "/v2/health/live", "/v2/health/ready")  # without a token
 CLOSED_BY_CLIENT = 499  # the status of a request whose client went away, as nginx logs it
 PATH = 200  # characters of a path in the log
 DISCARDED = 10  # times the limit of a body, until which a body that is too large is read
@@ -40,7 +41,7 @@ class Gate:
 
     def __init__(self, app: ASGIApp, *, token: str | None, limits: Limits, metrics: Metrics, log: Log) -> None:
         self.app = app
-        self.expected = None if token is None else f"Bearer {token}".encode()
+        self.token = None if token is None else token.encode()
         self.limits = limits
         self.metrics = metrics
         self.log = log
@@ -74,12 +75,11 @@ class Gate:
                       "texts": scope.get("state", {}).get("texts", 0)})
 
     def _check_token(self, scope: Scope) -> None:
-        if self.expected is None or scope["path"] in OPEN:
+        if self.token is None or scope["path"] in OPEN:
             return
-        given = dict(scope["headers"]).get(b"authorization", b"")
-        if not hmac.compare_digest(given, self.expected):
-            raise Refusal(401, "This server needs a token; send the header 'Authorization: Bearer TOKEN'.",
-                          "Unauthorized", close=True)
+        if not hmac.compare_digest(_given_token(dict(scope["headers"]).get(b"authorization", b"")), self.token):
+            raise Refusal(401, "This server needs a token; send the header 'Authorization: Bearer TOKEN', or the token "
+                               "as a password.", "Unauthorized", close=True)
 
     async def _read(self, receive: Receive, body: bytearray) -> bool:
         """Reads the body; False if the client went away.
@@ -112,6 +112,17 @@ class Gate:
         if refusal is not None:
             raise refusal
         return True
+
+
+def _given_token(header: bytes) -> bytes:
+    """The token of an Authorization header: a bearer token, or the password of HTTP Basic authentication."""
+    scheme, _, rest = header.partition(b" ")
+    if scheme == b"Bearer":
+        return rest
+    try:
+        return base64.b64decode(rest, validate=True).partition(b":")[2] if scheme == b"Basic" else b""
+    except ValueError:
+        return b""
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
