@@ -120,7 +120,7 @@ class TestInitialHead:
     """Methods with a head start from the class names."""
 
     def test_which_methods_take_names(self) -> None:
-        without = {"label-spreading", "logreg", "nb-em", "sdrl", "self-training", "vampire"}
+        without = {"label-spreading", "lift-ml", "logreg", "nb-em", "sdrl", "self-training", "vampire"}
         assert {name for name, method in METHODS.items() if not method.takes_names} == without
 
     @pytest.mark.parametrize(("make", "layers"), [(Linear, 1), (CosineHead, 1), (ExpertHead, 4)])

@@ -47,7 +47,7 @@ class TasksRequest(BaseModel):
     label_config: StrictStr
 
 
-class Annotation(BaseModel):
+class StudioAnnotation(BaseModel):
     """What a person answered, or nothing if the task was skipped."""
 
     id: int | None = None
@@ -73,13 +73,13 @@ class AnnotationEvent(BaseModel):
 
     project: Project
     task: Task
-    annotation: Annotation
+    annotation: StudioAnnotation
 
 
 class DeletionEvent(BaseModel):
     """Annotations that were deleted."""
 
-    annotations: list[Annotation]
+    annotations: list[StudioAnnotation]
 
 
 class Question(NamedTuple):
@@ -149,7 +149,7 @@ def predictions(prediction: Prediction, question: Question) -> list[dict[str, An
     return rows
 
 
-def answer_of(annotation: Annotation, question: Question, model: ServedModel) -> TextLabel:
+def answer_of(annotation: StudioAnnotation, question: Question, model: ServedModel) -> TextLabel:
     """The label of an annotation, None if the task was skipped."""
     if annotation.was_cancelled:
         return None
