@@ -33,7 +33,7 @@ class SetupRequest(BaseModel):
     config: StrictStr = Field(alias="schema")
 
 
-class Task(BaseModel):
+class StudioTask(BaseModel):
     """What is annotated; the data has the text under the key that the labelling configuration names."""
 
     id: Any = None
@@ -43,7 +43,7 @@ class Task(BaseModel):
 class TasksRequest(BaseModel):
     """Tasks to predict."""
 
-    tasks: list[Task]
+    tasks: list[StudioTask]
     label_config: StrictStr
 
 
@@ -72,7 +72,7 @@ class AnnotationEvent(BaseModel):
         label_config: StrictStr
 
     project: Project
-    task: Task
+    task: StudioTask
     annotation: StudioAnnotation
 
 
@@ -91,10 +91,10 @@ class Question(NamedTuple):
     choices: list[str]
     several: bool
 
-    def text(self, task: Task) -> str:
+    def text(self, task: StudioTask) -> str:
         text = task.data.get(self.key)
         if not isinstance(text, str) or not text.strip():
-            raise Refusal(422, f"Task {task.id} has no text under '{self.key}'.")
+            raise Refusal(422, f"StudioTask {task.id} has no text under '{self.key}'.")
         return text
 
 
