@@ -94,7 +94,7 @@ class Question(NamedTuple):
     def text(self, task: StudioTask) -> str:
         text = task.data.get(self.key)
         if not isinstance(text, str) or not text.strip():
-            raise Refusal(422, f"StudioTask {task.id} has no text under '{self.key}'.")
+            raise Refusal(422, f"Task {task.id} has no text under '{self.key}'.")
         return text
 
 
