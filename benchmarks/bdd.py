@@ -3,8 +3,9 @@
     python benchmarks/bdd.py --data FOLDER [--sets ag_news arxiv_topics10 sst5 synthetic] [--seeds 0 1 2 3 4]
 
 Arms: `am` (a_k = 1), `bdd` (as published), `oracle` (statistics by the true labels of the pool, for this study only),
-`placebo` (the slopes a_k of another class), `weights` (angles with the weight vectors W_k instead of the prototypes)
-and `shrunk` (variances shrunk towards their mean). The synthetic sets are Gaussian classes whose standard deviations
+`placebo` (the slopes a_k of another class), `uniform` (the mean of the slopes for all classes: a change of scale alone),
+`weights` (angles with the weight vectors W_k instead of the prototypes) and `shrunk` (variances shrunk towards their
+mean). The synthetic sets are Gaussian classes whose standard deviations
 differ by the factor in the name, so that the premise of the paper holds by construction.
 """
 
@@ -37,7 +38,7 @@ from halflabel.training.objective import SelfTraining
 from halflabel.types import Shape
 from protocol import SETS, Results, Sample, load, sample_per_class, setting
 
-ARMS = ("am", "bdd", "oracle", "placebo", "weights", "shrunk")
+ARMS = ("am", "bdd", "oracle", "placebo", "uniform", "weights", "shrunk")
 FORMS = {"s": (bdd_s, am_s, GENTLE), "f": (bdd_f, am_f, {})}
 MEMORY = 0.1  # the default of bdd-s and bdd-f
 SHRINK = 20.0  # imaginary texts with the mean variance
@@ -59,6 +60,14 @@ class Placebo(BalancedAngles):
 
     def slopes(self) -> Tensor:
         return super().slopes().roll(1)
+
+
+class Uniform(BalancedAngles):
+    """All classes are stretched alike, by the mean of their slopes."""
+
+    def slopes(self) -> Tensor:
+        slopes = super().slopes()
+        return slopes.mean().expand_as(slopes)
 
 
 class WeightAngles(BalancedAngles):
@@ -83,6 +92,7 @@ def build(form: str, arm: str, shape: Shape) -> SelfTraining:
     bdd, am, _ = FORMS[form]
     full = bdd(shape)
     angles = {"oracle": lambda: Oracle(shape, MEMORY, BOUNDS), "placebo": lambda: Placebo(shape, MEMORY, BOUNDS),
+              "uniform": lambda: Uniform(shape, MEMORY, BOUNDS),
               "weights": lambda: WeightAngles(shape, full.head),
               "shrunk": lambda: BalancedAngles(shape, MEMORY, BOUNDS, shrink=SHRINK)}
     if arm in angles:

@@ -9,6 +9,7 @@ prose states an accuracy (a number with three decimals) that no table has and th
 from __future__ import annotations
 
 import json
+import math
 import re
 import statistics
 import sys
@@ -147,6 +148,29 @@ def balance() -> str:
                              f"{pseudo[0]:.3f} / {pseudo[1]:.3f}"])
     return markdown(["plan", "set", "labels per class + pool", "form", "BDD", "AM", "difference",
                      "pseudo-labels right, BDD / AM"], body)
+
+
+def bdd() -> str:
+    """Accuracy of AM, and the mean difference of each variant of balanced angles from it over the same seeds."""
+    arms = ("bdd", "oracle", "placebo", "uniform", "weights", "shrunk")
+    body = []
+    for (name, form), rows in sorted(grouped(lines("bdd"), "set", "form").items()):
+        by = {arm: {row["seed"]: row for row in some} for (arm,), some in grouped(rows, "arm").items()}
+        am = by.get("am", {})
+        gaps = [[row["accuracy"] - am[seed]["accuracy"] for seed, row in by.get(arm, {}).items() if seed in am]
+                for arm in arms]
+        ratio = statistics.mean(max(row["true_a"]) / min(row["true_a"]) for row in am.values())
+        share = statistics.mean(map(recovered, by.get("bdd", {}).values())) if by.get("bdd") else float("nan")
+        body.append([name, f"-{form.upper()}", spread([row["accuracy"] for row in am.values()]),
+                     *(f"{statistics.mean(gap):+.3f} ± {statistics.stdev(gap):.3f}" if len(gap) > 1 else "not run"
+                       for gap in gaps), f"{ratio:.2f}", f"{share:+.2f}"])
+    return markdown(["set", "form", "AM", *arms, "true ratio of a", "recovered"], body)
+
+
+def recovered(row: Line) -> float:
+    """The slope of a regression of log a_k, by pseudo-labels, on log a_k by true labels: 1 if all was recovered."""
+    true, found = ([math.log(a) for a in row[key]] for key in ("true_a", "a"))
+    return sum(x * y for x, y in zip(true, found, strict=True)) / sum(x * x for x in true)
 
 
 def steps(settings: dict[str, float]) -> str:
@@ -611,7 +635,8 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
     answers(row), str(row["wrong"]), f"{row['megabytes_before']:,.0f}, {row['megabytes_after']:,.0f} MB"])
 
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "floor": floor, "start": start, "names": names,
+    "accuracy": accuracy, "balance": balance, "bdd": bdd,
+    "floor": floor, "start": start, "names": names,
     "speed": speed, "machine": machine,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
     "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
