@@ -3,10 +3,10 @@
     python benchmarks/bdd.py --data FOLDER [--sets ag_news arxiv_topics10 sst5 synthetic] [--seeds 0 1 2 3 4]
 
 Arms: `am` (a_k = 1), `bdd` (as published), `oracle` (statistics by the true labels of the pool, for this study only),
-`placebo` (the slopes a_k of another class), `uniform` (the mean of the slopes for all classes: a change of scale alone),
+`placebo` (the slopes a_k of another class), `uniform` (the mean of the slopes for all classes: a change of scale),
 `weights` (angles with the weight vectors W_k instead of the prototypes) and `shrunk` (variances shrunk towards their
-mean). The synthetic sets are Gaussian classes whose standard deviations
-differ by the factor in the name, so that the premise of the paper holds by construction.
+mean). The synthetic sets are Gaussian classes whose standard deviations differ by the factor in the name, so that the
+premise of the paper holds by construction.
 """
 
 from __future__ import annotations

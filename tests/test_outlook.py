@@ -56,7 +56,7 @@ def test_several_labels_have_an_interval_of_micro_f1() -> None:
     ([3, 3, 3], None, {"could_use_names": True}, "class names: --names FILE"),
     ([3, 3], None, {"could_use_names": True, "classes": ("late_fee", "refund")}, "class names: --names labels"),
     ([30, 30, 1], None, {"could_use_names": True}, "more labels for 'c', with one text or none"),
-    ([3, 3, 3], [0, 0, 0, 1, 1, 1, 0, 0, 2], {}, "more labels for 'c': of 3 held out of the first, 1 recognised"),
+    ([3, 3, 3], [0, 0, 0, 1, 1, 1, 0, 0, 2], {}, "more labels for 'c': 1 of 3 held-out texts of 'c' were recognised"),
     ([3, 3, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2], {}, "a stronger encoder, such as gte-small"),
     ([3, 3, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2], {"encoder": "mpnet"}, "texts that it is unsure of"),
 ])

@@ -82,7 +82,8 @@ def most_helpful(classes: Sequence[object], counts: np.ndarray, held_out: HeldOu
         if (weak := np.flatnonzero(recall < held_out.all - 0.1)).size:
             weak = weak[np.argsort(recall[weak], kind="stable")]
             texts, correct = held_out.y.sum(axis=0)[weak[0]], (held_out.y & held_out.predicted).sum(axis=0)[weak[0]]
-            return f"more labels for {listed(classes, weak)}: of {texts} held out of the first, {correct} recognised"
+            return (f"more labels for {listed(classes, weak)}: {correct} of {texts} held-out texts of "
+                    f"{classes[int(weak[0])]!r} were recognised")
     if encoder == MINILM:
         return "a stronger encoder, such as gte-small: halflabel encoders"
     return "more labels, of texts that it is unsure of: halflabel suggest"
