@@ -162,8 +162,8 @@ def bdd() -> str:
         ratio = statistics.mean(max(row["true_a"]) / min(row["true_a"]) for row in am.values())
         share = statistics.mean(map(recovered, by.get("bdd", {}).values())) if by.get("bdd") else float("nan")
         body.append([name, f"-{form.upper()}", spread([row["accuracy"] for row in am.values()]),
-                     *(f"{statistics.mean(gap):+.3f} ± {statistics.stdev(gap):.3f}" if len(gap) > 1 else "not run"
-                       for gap in gaps), f"{ratio:.2f}", f"{share:+.2f}"])
+                     *(f"{statistics.mean(gap):+.3f}" + (f" ± {statistics.stdev(gap):.3f}" if len(gap) > 1 else "")
+                       if gap else "not run" for gap in gaps), f"{ratio:.2f}", f"{share:+.2f}"])
     return markdown(["set", "form", "AM", *arms, "true ratio of a", "recovered"], body)
 
 
