@@ -243,7 +243,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     if method.start is not None:
         teachers = None
         if teacher is not None and teacher is not encoder:
-            teachers = partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress)
+            teachers = partial(once, partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress))
         fitted = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
                                           settings.seed, names, teachers))
         start = fitted._replace(notices=(*start.notices, *fitted.notices), facts={**start.facts, **fitted.facts})
