@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/halflabel demo
 
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90 -n 2
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90 -n 2 --dist worksteal
 
 check: $(VENV)/.developed
 	$(BIN)/ruff check src tests benchmarks

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from cli_runner import forked
 
 PAGE = (Path(__file__).parent.parent / "docs" / "extend.md").read_text(encoding="utf-8")
 SECTIONS = {part.splitlines()[0]: re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)
@@ -43,8 +42,5 @@ def test_all_examples_run(tiny_encoder: str, tmp_path: Path) -> None:
     """In one process of its own, since they register what other tests must not see."""
     blocks = [block for section in SECTIONS.values() for block in section]
     code = "\n".join([SETUP, *blocks, "print('all examples ran')"])
-    (tmp_path / "examples.py").write_text(code, encoding="utf-8")
-    paths = [str(Path(__file__).parent), str(Path(__file__).parent.parent / "src")]
-    done = subprocess.run([sys.executable, str(tmp_path / "examples.py"), tiny_encoder, str(tmp_path)], text=True,
-                          capture_output=True, check=False, env=os.environ | {"PYTHONPATH": os.pathsep.join(paths)})
-    assert done.stdout.strip() == "all examples ran", done.stderr[-2000:]
+    done = forked(tiny_encoder, tmp_path, code=code)
+    assert done.out.strip() == "all examples ran", done.err[-2000:]

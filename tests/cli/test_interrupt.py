@@ -2,37 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from cli_runner import Ran, runner, write_csv
+from cli_runner import Ran, forked, killed, runner, write_csv
 from conftest import tiny_texts
 
-STEPS = ("--set", "epochs=3", "--set", "epoch_steps=40", "--set", "warmup=10", "--set", "labelled_batch=4",
+STEPS = ("--set", "epochs=3", "--set", "epoch_steps=10", "--set", "warmup=6", "--set", "labelled_batch=4",
          "--set", "unlabelled_batch=8")
-
-
-def start(arguments: list[str]) -> subprocess.Popen[str]:
-    code = "import torch; torch.set_num_threads(1); from halflabel.cli import main; main()"
-    return subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                            text=True, env=os.environ)
-
-
-def stop_in_the_middle(arguments: list[str], out: Path, sign: signal.Signals) -> tuple[int, str]:
-    known = set(out.glob("checkpoint-*"))
-    process = start(arguments)
-    limit = time.monotonic() + 60
-    while not set(out.glob("checkpoint-*")) - known and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.01)
-    process.send_signal(sign)
-    _, err = process.communicate(timeout=60)
-    return process.returncode, err
 
 
 @pytest.fixture
@@ -54,15 +33,14 @@ def test_interrupted_and_killed_runs_resume_to_the_same_weights(tmp_path: Path, 
     whole, stopped = tmp_path / "whole", tmp_path / "a stopped run"
     assert cli(*arguments, "--out", whole).code == 0
 
-    first = [*arguments, "--checkpoint-seconds", "0.1", "--out", str(stopped)]
-    code, err = stop_in_the_middle(first, stopped, signal.SIGKILL)
-    assert code == -signal.SIGKILL
+    first = [*arguments, "--checkpoint-seconds", "0.001", "--out", stopped]
+    done = forked(*first, code=killed("step >= 9"))
+    assert done.code == -signal.SIGKILL and (stopped / "checkpoint-00000009").exists(), done
     again = [*first, "--resume"]
-    assert list(stopped.glob("checkpoint-*")), err
-
-    code, err = stop_in_the_middle(again, stopped, signal.SIGINT)
-    assert code == 130, err
-    assert "saved in" in err and f"--out '{stopped}' --resume" in err and "Traceback" not in err
+    done = forked(*again, code=killed("step >= 20", signal.SIGINT))
+    assert done.code == 130, done
+    assert "saved in" in done.err and f"--out '{stopped}' --resume" in done.err and "Traceback" not in done.err
+    assert [path.name for path in stopped.glob("checkpoint-*")] == ["checkpoint-00000021"], "the step was finished"
     assert cli(*again).code == 0
     for name in ("model.safetensors", "metrics.jsonl", *(file.name for file in whole.glob("decision.json"))):
         assert (stopped / name).read_bytes() == (whole / name).read_bytes(), name

@@ -8,18 +8,17 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
-from cli_runner import FAST, Ran, runner, write_csv
+from cli_runner import FAST, Forked, Ran, forked, killed, runner, write_csv
 from conftest import tiny_texts
 from halflabel.classifier import TextClassifier
 from halflabel.errors import HalflabelError
 from halflabel.output_folders import LOCK, try_lock
 
-LONG = ("--plan", "laptop", "--minutes", "30", "--method", "bdd-f", "--set", "epochs=3", "--set", "epoch_steps=40",
+LONG = ("--plan", "laptop", "--minutes", "30", "--method", "bdd-f", "--set", "epochs=2", "--set", "epoch_steps=30",
         "--set", "warmup=10", "--set", "labelled_batch=4", "--set", "unlabelled_batch=8")
 
 
@@ -57,27 +56,15 @@ def contents(folder: Path) -> dict[str, bytes]:
     return {str(file.relative_to(folder)): file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
-def start(*arguments: object) -> subprocess.Popen[str]:
-    code = "import torch; torch.set_num_threads(1); from halflabel.cli import main; main()"
-    return subprocess.Popen([sys.executable, "-c", code, *map(str, arguments)], stdout=subprocess.PIPE,
-                            stderr=subprocess.PIPE, text=True, env=os.environ)
-
-
-def wait_for(file: str, process: subprocess.Popen[str]) -> None:
-    limit = time.monotonic() + 60
-    while not list(Path.cwd().glob(file)) and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.01)
-
-
 class TestOneAtATime:
     def test_two_trainings_into_one_folder(self, files: Path, tiny_encoder: str) -> None:
         arguments = ("train", "labelled.csv", "--unlabelled", "pool.csv", "--out", "run", "--encoder", tiny_encoder)
-        both = [start(*arguments, *LONG), start(*arguments, *LONG)]
-        said = [process.communicate(timeout=120)[1] for process in both]
-        codes = [process.returncode for process in both]
-        assert sorted(codes) == [0, 2], said
-        winner, loser = both[codes.index(0)], said[codes.index(2)]
-        assert f"run is in use by another halflabel process (pid {winner.pid})" in loser and "Traceback" not in loser
+        both = [Forked(*arguments, *LONG), Forked(*arguments, *LONG)]
+        ended = [process.wait() for process in both]
+        codes = [done.code for done in ended]
+        assert sorted(codes) == [0, 2], ended
+        winner, said = both[codes.index(0)], ended[codes.index(2)].err
+        assert f"run is in use by another halflabel process (pid {winner.pid})" in said and "Traceback" not in said
         lines = [json.loads(line) for line in (files / "run" / "metrics.jsonl").read_text().splitlines()]
         assert [line["epoch"] for line in lines if line.get("end")] == [lines[-1]["epoch"]]
         assert not list((files / "run").glob(".*"))
@@ -85,16 +72,13 @@ class TestOneAtATime:
     def test_a_killed_training_goes_on_and_leaves_no_trace(self, files: Path, tiny_encoder: str) -> None:
         arguments = ("train", "labelled.csv", "--unlabelled", "pool.csv", "--out", "run", "--encoder", tiny_encoder,
                      *LONG, "--checkpoint-seconds", "0.1")
-        process = start(*arguments)
-        wait_for("run/checkpoint-*", process)
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
+        assert forked(*arguments, code=killed("step >= 12")).code == -signal.SIGKILL
         stale = files / "run" / f".model.safetensors-{'0' * 32}"
         stale.touch()
         assert (files / "run" / LOCK).exists()
-        both = [start(*arguments, "--resume"), start(*arguments, "--resume")]
-        said = [process.communicate(timeout=120)[1] for process in both]
-        assert sorted(process.returncode for process in both) == [0, 2], said
+        both = [Forked(*arguments, "--resume"), Forked(*arguments, "--resume")]
+        ended = [process.wait() for process in both]
+        assert sorted(done.code for done in ended) == [0, 2], ended
         assert not list((files / "run").glob(".*")) and (files / "run" / "model.safetensors").exists()
 
     def test_all_that_write_into_a_folder(self, files: Path, model: Path, tiny_encoder: str, cli: Ran) -> None:
@@ -204,10 +188,8 @@ class TestInputs:
 
     def test_standard_input_is_an_input(self, files: Path, model: Path) -> None:
         before = contents(files)
-        with open("test.csv", "rb") as stream:
-            command = [sys.executable, "-m", "halflabel", "predict", "model", "--out", "test.csv", "--force"]
-            done = subprocess.run(command, stdin=stream, capture_output=True, text=True, check=False, env=os.environ)
-        assert done.returncode == 2 and "is an input (-)" in done.stderr and contents(files) == before
+        done = forked("predict", "model", "--out", "test.csv", "--force", stdin=Path("test.csv"))
+        assert done.code == 2 and "is an input (-)" in done.err and contents(files) == before
 
     def test_what_is_no_file_is_not_replaced(self, model: Path, cli: Ran) -> None:
         os.mkfifo("pipe.jsonl")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ from halflabel.training.checkpoint import FolderStore
 
 MULTI_CLASS, MULTI_LABEL = (sorted(name for name, method in METHODS.items() if method.task == task)
                             for task in ("multi-class", "multi-label"))
-SHORT = {"epochs": 3, "epoch_steps": 6, "warmup": 4, "labelled_batch": 4, "unlabelled_batch": 8}
+SHORT = {"epochs": 3, "epoch_steps": 3, "warmup": 3, "labelled_batch": 4, "unlabelled_batch": 8}
 POOL, _ = tiny_texts(8, seed=1)
 
 
@@ -42,6 +42,14 @@ def labelled(method: str, per_class: int = 4) -> tuple[list[str], list[Any]]:
     if find(method).task == "multi-class":
         return texts, list(topics)
     return texts, [(topic, "long") if i % 3 == 0 else (topic,) for i, topic in enumerate(topics)]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_time_budget() -> Iterator[None]:
+    """No steps to measure the speed: the settings are short already."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("halflabel.fitting.fit_to_minutes", lambda *_: None)
+        yield
 
 
 @pytest.fixture(params=["frozen", "laptop"])
@@ -82,7 +90,8 @@ class TestOneLabel:
         assert clf.score(texts, labels) > 0.6
 
     def test_fewer_texts_than_a_batch(self, method: str, plan: str, tiny_encoder: str) -> None:
-        clf = classifier(method, plan, tiny_encoder).fit(["goal match", "bread soup"], [1, 0], unlabelled=["team win"])
+        clf = classifier(method, plan, tiny_encoder, epochs=1)
+        clf.fit(["goal match", "bread soup"], [1, 0], unlabelled=["team win"])
         assert clf.predict(["goal"]).dtype.kind == "i"
 
 
@@ -107,17 +116,13 @@ class TestSeveralLabels:
 
     def test_fewer_texts_than_a_batch(self, method: str, plan: str, tiny_encoder: str) -> None:
         y = np.array([[1, 0, 0], [0, 1, 0]])
-        clf = classifier(method, plan, tiny_encoder).fit(["goal match", "bread soup"], y, unlabelled=["team win"])
+        clf = classifier(method, plan, tiny_encoder, epochs=1)
+        clf.fit(["goal match", "bread soup"], y, unlabelled=["team win"])
         assert clf.predict(["goal"]).shape == (1, 3) and not clf.predict(["goal"])[0, 2]
 
 
 @pytest.mark.parametrize("method", sorted(METHODS))
 class TestContract:
-    def test_same_seed_same_numbers(self, method: str, plan: str, tiny_encoder: str,
-                                    trained: Callable[[str, str], Run]) -> None:
-        again = classifier(method, plan, tiny_encoder).fit(*labelled(method), unlabelled=POOL)
-        assert np.array_equal(trained(method, plan).classifier.predict_proba(POOL), again.predict_proba(POOL))
-
     def test_saved_and_loaded_is_the_same(self, method: str, plan: str, tmp_path: Path,
                                           trained: Callable[[str, str], Run]) -> None:
         clf = trained(method, plan).classifier
@@ -128,14 +133,14 @@ class TestContract:
         assert np.array_equal(loaded.predict_proba(POOL), clf.predict_proba(POOL))
         assert not [file for file in (tmp_path / "model").rglob("*") if file.suffix in (".pkl", ".bin", ".pt")]
 
-    def test_a_killed_run_resumes_to_the_same_weights(
+    def test_a_killed_run_resumes_to_the_same_weights(  # and so the same seed gives the same numbers
             self, method: str, plan: str, tiny_encoder: str, tmp_path: Path, trained: Callable[[str, str], Run],
             monkeypatch: pytest.MonkeyPatch) -> None:
         whole, folder = trained(method, plan), tmp_path / "killed"
         run = partial(TextClassifier.fit, X=labelled(method)[0], y=labelled(method)[1], unlabelled=POOL, folder=folder)
         with monkeypatch.context() as patch:
             patch.setattr("halflabel.classifier.fit", partial(fit, checkpoint_seconds=0.0))
-            patch.setattr(FolderStore, "checkpoint", killed_at(11, FolderStore.checkpoint))
+            patch.setattr(FolderStore, "checkpoint", killed_at(7, FolderStore.checkpoint))
             if find(method).no_steps:  # nothing to checkpoint: it is killed when the model is about to be written
                 patch.setattr(FolderStore, "model", killed)
             with pytest.raises(Killed):
@@ -146,11 +151,11 @@ class TestContract:
         assert (whole.folder / "metrics.jsonl").read_text() == (folder / "metrics.jsonl").read_text()
         assert whole.classifier.labeled_iter_.tolist() == resumed.labeled_iter_.tolist()
         assert list(whole.classifier.transduction_) == list(resumed.transduction_)
-        assert list(whole.classifier.predict(POOL)) == list(resumed.predict(POOL))
+        assert np.array_equal(whole.classifier.predict_proba(POOL), resumed.predict_proba(POOL))
 
     def test_without_a_pool(self, method: str, plan: str, tiny_encoder: str) -> None:
         texts, labels = labelled(method, 3)
-        clf = classifier(method, plan, tiny_encoder).fit(texts, labels)
+        clf = classifier(method, plan, tiny_encoder, epochs=1).fit(texts, labels)
         assert len(clf.predict(texts)) == 9 and clf.labeled_iter_.tolist() == [0] * 9
 
     def test_every_setting_has_its_limits(self, method: str, tiny_encoder: str, tmp_path: Path) -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from cli_runner import Forked
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import TextColumn, matching_rows
 from halflabel.data.corpus import Corpus
@@ -96,9 +95,8 @@ def test_processes_that_build_the_same_pool_at_once(tmp_path: Path) -> None:
     path.write_text("\n".join(f"text {i % 2500}" for i in range(50_000)))
     code = ("import sys; from pathlib import Path; from halflabel.data.pool import open_pool; "
             "print(len(open_pool([sys.argv[1]], folder=Path(sys.argv[2]))[0]))")
-    command = [sys.executable, "-c", code, str(path), str(tmp_path / "pools")]
-    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    assert [process.communicate()[0].strip() for process in running] == ["2500"] * 2
+    running = [Forked(path, tmp_path / "pools", code=code) for _ in range(2)]
+    assert [process.wait().out.strip() for process in running] == ["2500"] * 2
     assert len(list((tmp_path / "pools").iterdir())) == 1
 
 

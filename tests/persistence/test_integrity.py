@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from cli_runner import FAST, Ran, runner, write_csv
+from cli_runner import FAST, Done, Ran, forked, runner, write_csv
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.errors import EncoderError, HalflabelError, ModelError
@@ -364,12 +362,9 @@ def armed(folder: Path, marker: Path, part: str) -> None:
     (folder / file).write_text(json.dumps(json.loads((folder / file).read_text()) | entries))
 
 
-def halflabel(*arguments: object, cache: Path) -> subprocess.CompletedProcess[str]:
+def halflabel(*arguments: object) -> Done:
     """The command in a process of its own, with "y" for whatever it asks on standard input."""
-    environment = os.environ | {"HF_HOME": str(cache), "HF_MODULES_CACHE": str(cache / "modules"),
-                                "HALFLABEL_CACHE": str(cache), "HF_HUB_OFFLINE": "1"}
-    return subprocess.run([sys.executable, "-m", "halflabel", *map(str, arguments)], input="y\n" * 100, text=True,
-                          capture_output=True, timeout=120, env=environment)
+    return forked(*arguments, stdin="y\n" * 100)
 
 
 @pytest.mark.parametrize("kind", ["bert", "distilbert"])
@@ -379,9 +374,9 @@ def test_a_model_cannot_run_code(part: str, kind: str, models: Path, tmp_path: P
     shutil.copytree(models / kind, folder)
     armed(folder / "encoder", marker, part)
     (folder / CHECKSUMS).unlink()  # an attacker writes checksums that hold
-    done = halflabel("predict", folder, cache=tmp_path)
-    assert not marker.exists() and done.returncode == 2 and done.stdout == "", done
-    assert done.stderr.startswith("error: ") and len(done.stderr.splitlines()) == 1 and "code" in done.stderr
+    done = halflabel("predict", folder)
+    assert not marker.exists() and done.code == 2 and done.out == "", done
+    assert done.err.startswith("error: ") and done.lines == 1 and "code" in done.err
 
 
 @pytest.mark.parametrize("part", CLASSES)
@@ -391,13 +386,13 @@ def test_an_encoder_cannot_run_code(part: str, tiny_encoder: str, tmp_path: Path
     armed(folder, marker, part)
     write_csv(tmp_path / "texts.csv", *tiny_texts(3))
     done = halflabel("train", tmp_path / "texts.csv", "--encoder", folder, "--out", tmp_path / "run", "--method", "ce",
-                     *FAST, cache=tmp_path)
-    assert not marker.exists() and done.returncode == 2 and not (tmp_path / "run").exists(), done
-    assert len(done.stderr.splitlines()) == 1 and "code" in done.stderr
+                     *FAST)
+    assert not marker.exists() and done.code == 2 and not (tmp_path / "run").exists(), done
+    assert done.lines == 1 and "code" in done.err
 
 
 def test_the_attacks_are_real(tiny_encoder: str, tmp_path: Path) -> None:
-    code = "import transformers\n"
+    code = f"import transformers\ntransformers.dynamic_module_utils.HF_MODULES_CACHE = {str(tmp_path / 'modules')!r}\n"
     for part in CLASSES:
         folder = tmp_path / f"encoder-{part}"
         shutil.copytree(tiny_encoder, folder)
@@ -405,8 +400,7 @@ def test_the_attacks_are_real(tiny_encoder: str, tmp_path: Path) -> None:
         door = "AutoTokenizer" if part == "tokenizer" else "AutoModel"
         code += (f"try:\n    transformers.{door}.from_pretrained({str(folder)!r}, trust_remote_code=True)\n"
                  "except Exception as error:\n    print(error)\n")
-    environment = os.environ | {"HF_MODULES_CACHE": str(tmp_path / "modules"), "HF_HUB_OFFLINE": "1"}
-    subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=120)
+    forked(code=code)
     assert all((tmp_path / f"marker-{part}").exists() for part in CLASSES)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cli_runner import runner
+from cli_runner import Forked, runner
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.cli.models import open_model, sample_texts
@@ -38,13 +38,11 @@ def model(tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @contextmanager
-def serving(model: Path, log: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def serving(model: Path, *options: str) -> Iterator[tuple[Forked, str]]:
     """The process and its URL."""
-    with open(log, "wb") as errors:
-        process = subprocess.Popen([sys.executable, "-m", "halflabel", "serve", str(model), "--port", "0", *options],
-                                   stderr=errors)
+    process = Forked("serve", model, "--port", 0, *options)
     try:
-        yield process, wait_for(log, r"serving .* at (http://\S+),")
+        yield process, wait_for(process.errors, r"serving .* at (http://\S+),")
     finally:
         process.kill()
         process.wait()
@@ -67,7 +65,7 @@ def post(url: str, inputs: Any) -> Any:
 
 def test_a_served_model_answers_as_in_python_reloads_and_stops_after_what_it_accepted(
         model: Path, tmp_path: Path) -> None:
-    folder, log = tmp_path / "topics", tmp_path / "log"
+    folder = tmp_path / "topics"
     shutil.copytree(model, folder)
     texts = tiny_texts(8, seed=3)[0]
     same_precision = open_model(model, consistent=True)
@@ -76,7 +74,7 @@ def test_a_served_model_answers_as_in_python_reloads_and_stops_after_what_it_acc
     highest = np.sort(p, axis=1)
     clear = [texts[i] for i in np.argsort(highest[:, -2] - highest[:, -1])[:8]]  # no rounding changes their labels
     expected = {text: same_precision.classes.names[p[texts.index(text)].argmax()] for text in clear}
-    with serving(folder, log) as (process, url):
+    with serving(folder) as (process, url):
         scores = [{entry["label"]: entry["score"] for entry in row} for row in post(url, texts)]
         served = np.array([[row[str(label)] for label in same_precision.classes.names] for row in scores])
         np.testing.assert_allclose(served, p, atol=1e-5)
@@ -97,21 +95,22 @@ def test_a_served_model_answers_as_in_python_reloads_and_stops_after_what_it_acc
         for thread in threads:
             thread.start()
         os.kill(process.pid, signal.SIGHUP)
-        wait_for(log, "(reloaded) ")
+        wait_for(process.errors, "(reloaded) ")
         (folder / "config.json").write_text("{}")
         os.kill(process.pid, signal.SIGHUP)
-        wait_for(log, "(was not reloaded)")
+        wait_for(process.errors, "(was not reloaded)")
         assert not lost
         os.kill(process.pid, signal.SIGTERM)
-        assert process.wait(30) == 0
+        done = process.wait(30)
+        assert done.code == 0
         stop.set()
         for thread in threads:
             thread.join()
     assert answers and all(answers)
     # a connection that was refused or reset was never accepted; of those that were, every one got its answer
-    lines = [json.loads(line) for line in log.read_text().splitlines() if line.startswith("{")]
+    lines = [json.loads(line) for line in done.err.splitlines() if line.startswith("{")]
     assert {line["status"] for line in lines} == {200} and len(lines) == len(answers) + 1
-    assert not set(re.findall(r"\w+", log.read_text())) & {"stadium", "oven", "invoice"}, "the log has texts"
+    assert not set(re.findall(r"\w+", done.err)) & {"stadium", "oven", "invoice"}, "the log has texts"
 
 
 def test_what_is_wrong_is_said_in_one_sentence(model: Path, tmp_path: Path, capsys: Any, monkeypatch: Any) -> None:

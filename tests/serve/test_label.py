@@ -8,8 +8,6 @@ import os
 import re
 import signal
 import socket
-import subprocess
-import sys
 import threading
 import time
 import urllib.request
@@ -23,7 +21,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 import webdriver
-from cli_runner import Ran, runner, write_csv
+from cli_runner import Forked, Ran, runner, write_csv
 from conftest import TOPICS, tiny_texts
 from halflabel import TextClassifier, read
 from halflabel.data.answers import Answer, AnswerFile
@@ -274,16 +272,14 @@ class TestRoutes:
 
 
 @contextmanager
-def labelling(folder: Path, *options: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
+def labelling(folder: Path, *options: str) -> Iterator[tuple[Forked, str]]:
     """`halflabel label` as a process, and the address that it prints."""
-    log = folder / "log"
-    with open(log, "wb") as errors:
-        process = subprocess.Popen([sys.executable, "-m", "halflabel", "label", "pool.csv", "--out", "labels.jsonl",
-                                    "--port", "0", "--retrain-every", "5", *options], stderr=errors, cwd=folder)
+    process = Forked("label", "pool.csv", "--out", "labels.jsonl", "--port", 0, "--retrain-every", 5, *options,
+                     cwd=folder)
     try:
         end = time.monotonic() + 120
-        while not (found := re.search(r"open (http://\S+) in a browser", log.read_text())):
-            assert time.monotonic() < end and process.poll() is None, log.read_text()
+        while not (found := re.search(r"open (http://\S+) in a browser", process.errors.read_text())):
+            assert time.monotonic() < end and process.returncode is None, process.errors.read_text()
             time.sleep(0.02)
         yield process, found[1]
     finally:
@@ -364,7 +360,7 @@ def test_twenty_texts_by_keyboard_in_a_browser_with_a_kill_in_the_middle(pool: P
             assert "no valid token" in window.text("#problem") and not window.text("#text")
             assert window.run("return document.title") != "broken"
             os.kill(process.pid, signal.SIGINT)
-            assert process.wait(60) == 0
+            assert process.wait(60).code == 0
     assert answers_in(pool) == expected and len(expected) == 21
     assert '"note": "a note"' in (pool / "labels.jsonl").read_text()
     assert not [path for path in pool.iterdir() if "lock" in path.name]
@@ -383,6 +379,7 @@ def test_every_answer_that_was_acknowledged_survives_a_kill(tmp_path: Path) -> N
         url = f"http://127.0.0.1:{bound.getsockname()[1]}"
         server = multiprocessing.get_context("fork").Process(target=serve, args=(file, bound), daemon=True)
         server.start()
+        bound.close()  # or the system would accept connections that nobody answers
 
         def call(path: str, body: dict[str, Any] | None = None) -> Any:
             request = urllib.request.Request(f"{url}/{path}", None if body is None else json.dumps(body).encode(),

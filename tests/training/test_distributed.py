@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -102,14 +101,16 @@ def launch(folder: Path, encoder: str) -> None:
 @pytest.fixture(scope="module")
 def runs(tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of all runs."""
-    from cli_runner import write_csv
+    from cli_runner import forked, write_csv
     from conftest import tiny_texts
 
     folder = tmp_path_factory.mktemp("distributed")
     write_csv(folder / "labelled.csv", *tiny_texts(4))
     write_csv(folder / "pool.csv", tiny_texts(8, seed=1)[0])
-    environment = os.environ | {"HALFLABEL_CACHE": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
-    subprocess.run([sys.executable, __file__, str(folder), tiny_encoder], check=True, timeout=600, env=environment)
+    environment = os.environ | {"HALFLABEL_CACHE": str(folder / "cache")}
+    code = f"import runpy; runpy.run_path({__file__!r}, run_name='__main__')"
+    done = forked(folder, tiny_encoder, code=code, env=environment)
+    assert done.code == 0, done
     return folder
 
 
