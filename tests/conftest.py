@@ -74,6 +74,21 @@ def make_tiny_encoder(folder: Path) -> str:
     return str(folder)
 
 
+@pytest.fixture(scope="session")
+def exported_model(tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a model with balanced angles (`model`) and its export (`onnx`), which takes seconds."""
+    from halflabel import TextClassifier
+    from halflabel.persistence.onnx_export import export
+
+    folder = tmp_path_factory.mktemp("exported")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HALFLABEL_CACHE", str(folder / "cache"))
+        clf = TextClassifier("bdd-s", tiny_encoder, "frozen", settings={"epochs": 2, "epoch_steps": 8, "warmup": 20})
+        clf.fit(*tiny_texts(6), tiny_texts(8, seed=1)[0]).save(folder / "model")
+        export(TextClassifier.load(folder / "model").model_, folder / "onnx", tiny_texts(15, seed=5)[0])
+    return folder
+
+
 @pytest.fixture(autouse=True)
 def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Vectors of one test are never seen by another."""

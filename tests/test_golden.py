@@ -10,6 +10,7 @@ from golden import FILE, PLANS, differences, numbered_encoder, numbers
 from halflabel.methods.registry import METHODS
 
 GOLDEN = json.loads(FILE.read_text(encoding="utf-8"))
+pytestmark = pytest.mark.no_cover  # other tests run the same lines
 TOLERANCE = {"loss": 1e-4, "accepted": 1e-6, "probabilities": 1e-4}
 
 

@@ -22,6 +22,7 @@ MULTI_CLASS, MULTI_LABEL = (sorted(name for name, method in METHODS.items() if m
                             for task in ("multi-class", "multi-label"))
 SHORT = {"epochs": 3, "epoch_steps": 3, "warmup": 3, "labelled_batch": 4, "unlabelled_batch": 8}
 POOL, _ = tiny_texts(8, seed=1)
+pytestmark = pytest.mark.no_cover  # other tests run the same lines
 
 
 class Run(NamedTuple):

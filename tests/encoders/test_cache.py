@@ -165,7 +165,7 @@ class TestTraining:
         monkeypatch.setattr("halflabel.training.collapse.COLLAPSE_THRESHOLD", 0.0)
         labelled, labels = tiny_texts(4)
         X, y = [*labelled, POOL[0], "a text of nobody"], [*labels, None, None]
-        settings = {"epochs": 2, "epoch_steps": 4}
+        settings = {"epochs": 2, "epoch_steps": 4, "warmup": 4}
         fits = [TextClassifier(method, tiny_encoder, plan, settings=settings, minutes=60).fit(X, y, unlabelled=pool)
                 for pool in (POOL, texts)]
         weights = [dict(clf.model_.network.state_dict()) for clf in fits]
@@ -178,8 +178,9 @@ class TestTraining:
                                                  monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("halflabel.fitting.POOL_LIMIT", 10)
         labelled, labels = tiny_texts(4)
-        disk, memory = (TextClassifier("lift", tiny_encoder, "laptop", settings={"epochs": 2, "epoch_steps": 8},
-                                       minutes=60).fit(labelled, labels, unlabelled=pool) for pool in (texts, POOL))
+        settings = {"epochs": 2, "epoch_steps": 4, "warmup": 4}
+        disk, memory = (TextClassifier("lift", tiny_encoder, "laptop", settings=settings, minutes=60)
+                        .fit(labelled, labels, unlabelled=pool) for pool in (texts, POOL))
         assert disk.model_.shape.unlabelled == 10
         assert 0 < (disk.labeled_iter_[len(labelled) :] >= 0).sum() <= 10
         assert len(disk.transduction_) == len(labelled) + len(POOL)

@@ -22,24 +22,14 @@ from halflabel.persistence.onnx_model import OnnxModel
 TEXTS = tiny_texts(15, seed=5)[0]
 
 
-@pytest.fixture(scope="module")
-def model(tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A model with balanced angles."""
-    texts, labels = tiny_texts(6)
-    settings = {"epochs": 2, "epoch_steps": 8, "warmup": 20}
-    clf = TextClassifier("bdd-s", tiny_encoder, "frozen", settings=settings)
-    clf.fit(texts, labels, tiny_texts(8, seed=1)[0])
-    folder = tmp_path_factory.mktemp("exports") / "model"
-    clf.save(folder)
-    return folder
+@pytest.fixture
+def model(exported_model: Path) -> Path:
+    return exported_model / "model"
 
 
-@pytest.fixture(scope="module")
-def exported(model: Path) -> Path:
-    folder = model.parent / "onnx"
-    parity = export(TextClassifier.load(model).model_, folder, TEXTS)
-    assert parity.texts == 45 and parity.probabilities < 1e-5 and parity.same_labels == 1.0
-    return folder
+@pytest.fixture
+def exported(exported_model: Path) -> Path:
+    return exported_model / "onnx"
 
 
 @pytest.fixture(scope="module")
@@ -69,6 +59,8 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_graph_predicts_like_the_model(model: Path, exported: Path) -> None:
+    parity = json.loads((exported / "export.json").read_text())["parity"]
+    assert parity["texts"] == 45 and parity["max_probability_difference"] < 1e-5 and parity["same_labels"] == 1.0
     clf, graph = TextClassifier.load(model), OnnxModel(exported)
     assert not np.allclose(clf.model_.network.angles.slopes().numpy(), 1.0)
     assert np.allclose(graph.probabilities(TEXTS), clf.predict_proba(TEXTS), atol=1e-3)

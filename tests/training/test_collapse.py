@@ -57,7 +57,7 @@ def test_labels_take_few_bytes(labels: int, size: int) -> None:
     assert pool.label.tolist() == [-1, labels - 1, -1] and pool.label.element_size() == size
 
 
-SHORT = {"epochs": 4, "epoch_steps": 60, "warmup": 150, "lambda1": 50.0}
+SHORT = {"epochs": 4, "epoch_steps": 30, "warmup": 80, "lambda1": 50.0}
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_run_that_abandoned_its_pool_can_be_stopped_and_resumed(tiny_encoder: 
 
     def stops_late(event: Event) -> None:
         # more steps than planned: the pool was abandoned
-        if isinstance(event, StepProgress) and event.steps > 390 and event.step > 340:
+        if isinstance(event, StepProgress) and event.steps > 200 and event.step > 170:
             request_stop()
 
     whole = run("whole")
