@@ -4,13 +4,19 @@ VENV ?= .venv
 BIN = $(VENV)/bin
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet -c constraints.txt
 
-.PHONY: demo test check bench audit dist image-check clean
+.PHONY: demo test test-slow test-all check bench audit dist image-check clean
 
 demo: $(VENV)/.installed
 	$(BIN)/halflabel demo
 
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90 -n 2 --dist worksteal
+	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90 -n 2 --dist worksteal \
+		-m "not slow"
+
+test-slow: $(VENV)/.developed
+	$(BIN)/python -m pytest -m slow
+
+test-all: test test-slow
 
 check: $(VENV)/.developed
 	$(BIN)/ruff check src tests benchmarks

@@ -53,6 +53,7 @@ def test_a_dry_run_imports_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.no_cover  # other tests run the same lines
 def test_quick_runs_its_grid_and_writes_the_report(cli: Ran, tiny_encoder: str, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "quick"

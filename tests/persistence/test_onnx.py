@@ -155,6 +155,7 @@ def test_several_labels_are_predicted_like_the_model(tags: Path) -> None:
     assert fixed == clf.predict(few, decision="fixed").tolist() and graph.predict([]) == []
 
 
+@pytest.mark.no_cover  # which doubles the time of an export, and other tests run the same lines
 @pytest.mark.parametrize(("method", "depths"), [("sdrl", 1), ("metaexpert-ml", 4)])
 def test_relation_networks_and_experts_can_be_exported(method: str, depths: int, tiny_encoder: str,
                                                        tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -266,6 +267,57 @@ def test_tasks_of_other_engines(made: Path, tmp_path: Path) -> None:
         run(job, forgetful, resume=False, notify=print)
 
 
+class RayHere(ModuleType):
+    """Takes the place of the modules `ray` and `ray.data`: its only actor is in this process."""
+
+    class exceptions:  # noqa: N801
+        class RayError(Exception):
+            pass
+
+    def __init__(self, lost: bool = False) -> None:
+        super().__init__("ray")
+        self.data, self.lost, self.running = self, lost, False
+        self.nodes, self.cluster_resources, self.ActorPoolStrategy = lambda: ["here"], dict, dict
+        self.DataContext = SimpleNamespace(get_current=SimpleNamespace)
+
+    def init(self, **_: object) -> None:
+        self.running = True
+
+    def shutdown(self) -> None:
+        self.running = False
+
+    def from_items(self, items: list[dict[str, str]], **_: object) -> RayHere:
+        self.items = items
+        return self
+
+    def map_batches(self, actor: Any, *, fn_constructor_args: tuple[Any, ...], **_: object) -> RayHere:
+        self.actor = actor(*fn_constructor_args)
+        return self
+
+    def iter_rows(self) -> Iterator[dict[str, str]]:
+        for item in self.items:
+            yield from ({"outcome": outcome} for outcome in self.actor({"task": [item["task"]]})["outcome"])
+            if self.lost:
+                raise self.exceptions.RayError("an actor was lost\nand more")
+
+
+def test_what_ray_is_asked_for(tmp_path: Path, score: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OMP_NUM_THREADS", "RAY_BACKEND_LOG_LEVEL"):
+        monkeypatch.setenv(name, "1")
+    losing, ray = RayHere(lost=True), RayHere()
+    for name in ("ray", "ray.data"):
+        monkeypatch.setitem(sys.modules, name, losing)
+    done = score(tmp_path / "out", "--engine", "ray")
+    assert done.code == 2 and "Ray could not go on (an actor was lost)" in done.err and not losing.running
+    assert len(content(tmp_path / "out")) == 1
+    for name in ("ray", "ray.data"):
+        monkeypatch.setitem(sys.modules, name, ray)
+    assert score(tmp_path / "out", "--engine", "ray", "--resume").code == 0
+    assert score(tmp_path / "whole").code == 0 and content(tmp_path / "out") == content(tmp_path / "whole")
+    assert len(ray.items) == len(losing.items) - 1 and not ray.running
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="needs the extra `ray`")
 @pytest.mark.filterwarnings("ignore")
 def test_ray(tmp_path: Path, score: Any) -> None:
