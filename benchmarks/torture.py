@@ -30,10 +30,11 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -725,8 +726,8 @@ def together(options: argparse.Namespace) -> None:
         problems = [ended.output[-300:] for ended in one if ended.code != 0 and not clear_refusal(ended)]
         winners = sum(ended.code == 0 for ended in one)
         apart = [[word if word != "out" else f"out-{i}" for word in train] for i in range(3)]
-        clearing = run_at_once(apart, folder, meanwhile=["cache", "--clear"])
-        problems += [ended.output[-300:] for ended in clearing if ended.code != 0 and not clear_refusal(ended)]
+        clearing = run_at_once(apart, folder, meanwhile=[["cache", "--clear"], ["cache", "--prune", "0"]])
+        problems += [problem for ended in clearing for problem in unexpected(ended)]
         weights = {digest(file) for file in folder.glob("out*/model.safetensors")}
         line = {"winners": winners, "shared": [ended.code for ended in clearing], "models": len(weights),
                 "problems": problems, "good": winners == 1 and len(weights) == 1 and not problems}
@@ -738,12 +739,14 @@ def clear_refusal(ended: Ended) -> bool:
     return ended.code == 2 and "Traceback" not in ended.output
 
 
-def run_at_once(commands: list[list[str]], folder: Path, meanwhile: list[str] | None = None) -> list[Ended]:
-    """Starts commands at the same time, and another one again and again until they end."""
+def run_at_once(commands: list[list[str]], folder: Path, meanwhile: Sequence[list[str]] = ()) -> list[Ended]:
+    """Starts commands at the same time, and others in turn, again and again, until they end."""
     with ThreadPoolExecutor(len(commands)) as pool:
         started = [pool.submit(forked, command, folder, log=folder / f"{i}.log") for i, command in enumerate(commands)]
-        while meanwhile and not all(future.done() for future in started):
-            forked(meanwhile, folder, log=folder / "meanwhile.log")
+        for command in cycle(meanwhile):
+            if all(future.done() for future in started):
+                break
+            expect(0, forked(command, folder, log=folder / "meanwhile.log"))
             time.sleep(0.05)
         return [future.result() for future in started]
 
