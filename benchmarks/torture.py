@@ -305,14 +305,18 @@ def answer_round(work: Path, job: Job, number: int) -> dict[str, Any]:
     """Several kills while answers are posted; what the file of answers lacks or has in addition.
 
     The first and the last server of a round are not killed but interrupted after some answers: the first one shows how
-    long it takes to start, the last one what a killed one left. Of an answer that was posted but not acknowledged, the file may
-    have a line or none.
+    long it takes to start, the last one what a killed one left. Of an answer that was posted but not acknowledged, the
+    file may have a line or none.
     """
     rng = random.Random(f"{job.name} {number}")
     folder = empty(work / "killed" / job.name.replace(" ", "-"))
     acknowledged: dict[str, str] = {}
     posted: dict[str, str] = {}
     moments, problems, duration = [], [], 0.0
+
+    def has(number: int) -> Callable[[], bool]:
+        return lambda: len(acknowledged) >= number
+
     for i in range(KILLS_PER_ROUND + 2):
         killed = 0 < i <= KILLS_PER_ROUND
         moment = rng.uniform(0.0, duration) if killed else None
@@ -320,7 +324,7 @@ def answer_round(work: Path, job: Job, number: int) -> dict[str, Any]:
         with ThreadPoolExecutor(1) as pool:
             (folder / "output.log").unlink(missing_ok=True)
             server = pool.submit(forked, job.command, folder, kill_after=moment,
-                                 interrupt=None if killed else lambda enough=enough: len(acknowledged) >= enough)
+                                 interrupt=None if killed else has(enough))
             start = post_answers(folder / "output.log", server.done, rng, acknowledged, posted)
         duration = duration or start + ANSWERING
         ended = server.result()
