@@ -35,6 +35,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from http.client import HTTPException
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -353,11 +354,12 @@ def post_answers(log: Path, ended: Callable[[], bool], rng: random.Random, ackno
             label = rng.choice(LABELS)
             posted[state["text"]] = label
             call(f"{url[1]}/answer", {"key": state["key"], "labels": [label]})
-        except OSError:  # it has been killed, or does not answer yet
+        except (OSError, HTTPException):  # it has been killed, or does not answer yet
             time.sleep(0.01)
             continue
         acknowledged[state["text"]] = label
         first = first or time.monotonic() - began
+        time.sleep(0.05)  # else all texts would soon be answered
     return first
 
 
