@@ -5,7 +5,8 @@
 kills     SIGKILL at random moments of train, predict, bench, pool import and export; after several kills the job is
           resumed to its end, and its files are compared with those of a run that nobody disturbed; and of the page for
           labelling while answers are posted to it: each that it acknowledged is in its file exactly once
-disk      each job on a full disk: one sentence, exit code 2, nothing half-written, earlier files unchanged
+disk      each job on a full disk, and with a folder or a cache that is read-only: one sentence, exit code 2, nothing
+          half-written, earlier files unchanged
 files     5,000 damaged or hostile files for all readers, in processes with limited memory and time
 models    2,000 mutated model folders: refused, or the same predictions
 together  processes that train into one folder, and that share a cache which is cleared meanwhile
@@ -758,11 +759,21 @@ def mutated_json(rng: random.Random, value: Any) -> Any:
 def disks(options: argparse.Namespace) -> None:
     """Each job with a disk that is full after n bytes, and with a folder in which nothing may be written.
 
-    The limit is that of the process for a file (RLIMIT_FSIZE) or, if this process may mount one, a small tmpfs.
+    The limit is that of the process for a file (RLIMIT_FSIZE) or, if this process may mount one, a small tmpfs. A
+    folder is read-only because its disk is, or by its permissions.
     """
     results = Results("torture")
     import_everything()
     for job in jobs(options.work):
+        for kind in ("read-only disk", "no permission"):
+            for place in ("output", "cache"):
+                if not results.has(what="disk", job=job.name, kind=kind, place=place):
+                    line = on_read_only(options.work, job, kind, place)
+                    results.add(what="disk", job=job.name, kind=kind, place=place, **line)
+                    print(job.name, kind, place, line, flush=True)
+    for job in jobs(options.work):
+        if job.answers:
+            continue  # it would wait for answers
         for kind, limit in [*(("tmpfs", size) for size in SIZES), *(("file limit", size) for size in SIZES[1:])]:
             if not results.has(what="disk", job=job.name, kind=kind, kilobytes=limit):
                 line = on_full_disk(options.work, job, kind, limit)
@@ -792,6 +803,59 @@ def on_full_disk(work: Path, job: Job, kind: str, kilobytes: int) -> dict[str, A
     finally:
         if mounted:
             subprocess.run(["umount", str(folder)], check=True)
+
+
+def on_read_only(work: Path, job: Job, kind: str, place: str) -> dict[str, Any]:
+    """How a job ends whose folder or cache is read-only; nothing may change there or be half-written elsewhere."""
+    folder, cache = empty(work / "full" / job.name.replace(" ", "-")), empty(work / "full" / "cache")
+    closed = folder if place == "output" else cache
+
+    def prepare() -> None:
+        os.environ["HALFLABEL_CACHE"] = str(cache)
+        if kind == "no permission":
+            obey_permissions()
+
+    with read_only(closed, mounted=kind == "read-only disk"):
+        ended = forked(job.command, folder, log=work / "output.log", prepare=prepare)
+        kept = contents(closed).keys() == {"mine.txt"}
+    half = [path.name for path in folder.rglob(".*")]
+    sentence = ended.output.strip().splitlines()[-1:] or [""]
+    clear = ended.code == 2 and ended.output.count("error: ") == 1 and "Traceback" not in ended.output
+    named = place == "output" or "HALFLABEL_CACHE" in sentence[0]
+    return {"exit_code": ended.code, "good": kept and not half and (ended.code == 0 or (clear and named)),
+            "hidden": half, "sentence": neutral(sentence[0], work)}
+
+
+@contextmanager
+def read_only(folder: Path, *, mounted: bool) -> Iterator[None]:
+    """A folder with one file, to which nothing can be added."""
+    if mounted:
+        subprocess.run(["mount", "-t", "tmpfs", "tmpfs", str(folder)], check=True)
+    try:
+        (folder / "mine.txt").write_text("mine", encoding="utf-8")
+        if mounted:
+            subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
+        else:
+            folder.chmod(0o555)
+        yield
+    finally:
+        if mounted:
+            subprocess.run(["umount", str(folder)], check=True)
+        else:
+            folder.chmod(0o755)
+
+
+def obey_permissions() -> None:
+    """Takes from root what lets it ignore the permissions of files: CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH."""
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version of the call, and this process
+    sets = (ctypes.c_uint32 * 6)()
+    libc.capget(header, sets)
+    sets[0] &= ~0b110
+    if libc.capset(header, sets):
+        raise OSError(ctypes.get_errno(), "capset")
 
 
 def limit_files(kilobytes: int) -> None:
