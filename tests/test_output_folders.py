@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -106,6 +107,18 @@ class TestLock:
                 pass
         finally:
             tmp_path.chmod(0o700)
+
+    @pytest.mark.parametrize(("number", "way"), [(errno.EROFS, "the disk is read-only, so choose another place"),
+                                                 (errno.EACCES, "change the permissions or choose another place")])
+    def test_what_to_do_follows_from_the_reason(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
+                                                way: str) -> None:
+        def refused(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr("halflabel.output_folders.os.open", refused)
+        with pytest.raises(OutputError, match=rf"run may not be written to \(.*\); {way}"), locked(tmp_path / "run", RUN):
+            pass
+        assert not list(tmp_path.iterdir())
 
     def test_a_folder_that_cannot_be_created_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
