@@ -116,7 +116,7 @@ class TestLock:
             raise OSError(number, os.strerror(number))
 
         monkeypatch.setattr("halflabel.output_folders.os.open", refused)
-        with pytest.raises(OutputError, match=rf"run may not be written to \(.*\); {way}"), locked(tmp_path / "run", RUN):
+        with pytest.raises(OutputError, match=rf"may not be written to \(.*\); {way}"), locked(tmp_path / "run", RUN):
             pass
         assert not list(tmp_path.iterdir())
 
