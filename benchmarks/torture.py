@@ -767,7 +767,7 @@ def disks(options: argparse.Namespace) -> None:
     for job in jobs(options.work):
         for kind in ("read-only disk", "no permission"):
             for place in ("output", "cache"):
-                if not results.has(what="disk", job=job.name, kind=kind, place=place):
+                if not results.has(what="disk", job=job.name, kind=kind, place=place, good=True):
                     line = on_read_only(options.work, job, kind, place)
                     results.add(what="disk", job=job.name, kind=kind, place=place, **line)
                     print(job.name, kind, place, line, flush=True)

@@ -19,7 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
-from halflabel.atomic import UNIQUE, cache_folder, flock, is_at, remove, remove_abandoned, temporary_path
+from halflabel.atomic import UNIQUE, cache_folder, flock, is_at, not_written, remove, remove_abandoned, temporary_path
 from halflabel.errors import SettingError
 
 KINDS = {"pools": "unlabelled texts", "tokens": "token ids", "vectors": "sentence vectors",
@@ -57,7 +57,10 @@ def in_use(entry: Path, make: Callable[[], None] | None = None) -> EntryLock:
     """Locks an entry, so that no process removes it; one that does not exist is made, by default as an empty folder."""
     while True:
         if not entry.exists():
-            make() if make else entry.mkdir(parents=True, exist_ok=True)
+            try:
+                make() if make else entry.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise not_written(entry, error) from error
         with suppress(FileNotFoundError):  # another process has removed it since
             lock = EntryLock(os.open(entry, os.O_RDONLY))
             if is_at(entry, lock.handle):
