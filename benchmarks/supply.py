@@ -1,10 +1,12 @@
 """The package as others get it: wheel and sdist, installed into an empty environment away from the checkout.
 
     python benchmarks/supply.py --work FOLDER [--how pinned lowest sdist] [--python python3.12 ...]
+    python benchmarks/supply.py --work FOLDER --wheels 3.12 3.13 3.14
 
 pinned    the wheel with the versions of constraints.txt
 lowest    the wheel with the lowest version that pyproject.toml allows of each dependency
 sdist     the source distribution with the versions of constraints.txt
+wheels    for which versions of Python the registry has wheels of the pinned dependencies; nothing is installed
 
 In each environment `halflabel demo` and a smoke test have to pass; lines go to results/supply.jsonl.
 """
@@ -14,7 +16,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shutil
 import subprocess
 import sys
@@ -49,16 +50,37 @@ def main() -> None:
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--how", nargs="+", choices=HOW, default=HOW)
     parser.add_argument("--python", nargs="+", default=[sys.executable])
+    parser.add_argument("--wheels", nargs="+", metavar="VERSION", help="versions of Python to look up wheels for")
     options = parser.parse_args()
     work = options.work.absolute()
+    for version in options.wheels or ():
+        add({"how": "wheels", "python": version, **wheels(version)})
+    if options.wheels:
+        return
     built = build(work / "dist")
     for python in options.python:
         for how in options.how:
             package = built["sdist" if how == "sdist" else "wheel"]
-            line = tried(python, how, package, work / f"{Path(python).name}-{how}")
-            with open(RESULTS / "supply.jsonl", "a", encoding="utf-8") as file:
-                file.write(json.dumps(line | {"code": code_version()}) + "\n")
-            print(line, flush=True)
+            add(tried(python, how, package, work / f"{Path(python).name}-{how}"))
+
+
+def add(line: dict[str, Any]) -> None:
+    with open(RESULTS / "supply.jsonl", "a", encoding="utf-8") as file:
+        file.write(json.dumps(line | {"code": code_version()}) + "\n")
+    print(line, flush=True)
+
+
+def wheels(python: str) -> dict[str, list[str]]:
+    """Pinned dependencies that the registry has a wheel of for a version of Python, and those it has none of."""
+    found: dict[str, list[str]] = {"available": [], "missing": []}
+    names = {requirement.split(">=")[0] for requirement in dependencies()}
+    for pinned in (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if pinned.split("==")[0].lower().replace("_", "-") in names:
+            looked_up = subprocess.run(
+                [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--ignore-installed",
+                 "--only-binary=:all:", "--python-version", python, "--target", "nowhere", pinned], capture_output=True)
+            found["missing" if looked_up.returncode else "available"].append(pinned)
+    return found
 
 
 def build(folder: Path) -> dict[str, Path]:
@@ -97,9 +119,13 @@ def tried(python: str, how: str, package: Path, folder: Path) -> dict[str, Any]:
 
 def lowest() -> list[str]:
     """The lower bounds of the dependencies as exact versions."""
+    return [requirement.replace(">=", "==") for requirement in dependencies()]
+
+
+def dependencies() -> list[str]:
+    """The dependencies of pyproject.toml, each with its lower bound."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    return [re.sub(r">=([\d.]+)", r"==\1", requirement) + ".*" * (requirement.count(".") < 2)
-            for requirement in project["dependencies"]]
+    return list(project["dependencies"])
 
 
 if __name__ == "__main__":

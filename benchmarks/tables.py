@@ -589,14 +589,31 @@ def scoring_cost() -> str:
          f"{row['per_million']['cpu_seconds'] / 60:.1f}", f"{row['peak_mb']:.0f} MB"] for row in scoring("cost")])
 
 
+def supply() -> str:
+    """The versions with which the installed package was used, by how they were chosen; the last run of each."""
+    runs = {row["how"]: row["versions"] for row in lines("supply") if "versions" in row}
+    names = next(iter(runs.values()))
+    return markdown(["", *(SUPPLY[how] for how in runs)], [[name, *(versions[name] for versions in runs.values())]
+                                                           for name in names])
+
+
+def wheels() -> str:
+    """For which of the pinned dependencies the registry has wheels, by version of Python; the last look."""
+    looks = {row["python"]: row for row in lines("supply") if row["how"] == "wheels"}
+    return markdown(["Python", "wheels of", "none of"], [
+        [python, f"{len(row['available'])} of {len(row['available']) + len(row['missing'])} dependencies",
+         ", ".join(row["missing"]) or "-"] for python, row in looks.items()])
+
+
 def machine() -> str:
     """What the figures were measured on."""
     seen = sorted({json.dumps({k: v for k, v in row["machine"].items() if k != "threads"}, sort_keys=True)
-                   for file in sorted(RESULTS.glob("*.jsonl")) for row in lines(file.stem)})
+                   for file in sorted(RESULTS.glob("*.jsonl")) for row in lines(file.stem) if "machine" in row})
     return "\n".join("- " + ", ".join(f"{key} {value}" for key, value in json.loads(one).items()) for one in seen)
 
 
 BATCH = 20  # labels in a round of simulated labelling
+SUPPLY = {"pinned": "wheel, constraints.txt", "lowest": "wheel, lower bounds", "sdist": "sdist, constraints.txt"}
 RULES = ("prior-quantile", "fixed")
 SEVERAL = ("arxiv54", "pubmed_mesh23", "goemotions")
 ANGULAR = ("bdd-ml", "am-ml")  # which decide by the first of the rules
@@ -637,7 +654,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "bdd": bdd,
     "floor": floor, "start": start, "names": names,
-    "speed": speed, "machine": machine,
+    "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
     "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
     "methods-several": partial(methods_several, "frozen"),

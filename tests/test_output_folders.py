@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import torch
 from safetensors import SafetensorError
 
 from halflabel.atomic import replace_file, temporary_path, write_folder, write_text
-from halflabel.cache_limit import cache_limit, entries, prune
+from halflabel.cache_limit import cache_limit, entries, in_use, prune
 from halflabel.data.corpus import Corpus
 from halflabel.errors import OutputError, SettingError
 from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, filled, locked, replacing, try_lock
@@ -106,6 +107,18 @@ class TestLock:
                 pass
         finally:
             tmp_path.chmod(0o700)
+
+    @pytest.mark.parametrize(("number", "way"), [(errno.EROFS, "the disk is read-only, so choose another place"),
+                                                 (errno.EACCES, "change the permissions or choose another place")])
+    def test_what_to_do_follows_from_the_reason(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int,
+                                                way: str) -> None:
+        def refused(*_: object) -> None:
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr("halflabel.output_folders.os.open", refused)
+        with pytest.raises(OutputError, match=rf"may not be written to \(.*\); {way}"), locked(tmp_path / "run", RUN):
+            pass
+        assert not list(tmp_path.iterdir())
 
     def test_a_folder_that_cannot_be_created_is_named(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
@@ -238,14 +251,33 @@ class TestCacheLimit:
 
     def test_what_was_not_used_for_longest_is_removed_first(self, cache: Path) -> None:
         assert [entry.path.name for entry in entries()] == ["old", "pool", "new"]
-        assert prune(10**9) == 0
-        assert prune(250_000) >= 100_000 and self.left(cache) == {"model.onnx", "0.arrow", "theirs.txt"}
+        assert prune(10**9) == (0, 0)
+        assert prune(250_000).removed >= 100_000 and self.left(cache) == {"model.onnx", "0.arrow", "theirs.txt"}
         prune(0)
         assert self.left(cache) == {"theirs.txt"}
 
-    def test_what_may_be_in_use_stays(self, cache: Path) -> None:
+    def test_what_was_used_lately_stays(self, cache: Path) -> None:
         prune(0, unused_for=1.5 * 86_400)
         assert self.left(cache) == {"model.onnx", "0.arrow", "theirs.txt"}
+
+    def test_what_is_in_use_stays(self, cache: Path) -> None:
+        with in_use(cache / "pools" / "old"), in_use(cache / "pools" / "old"), in_use(cache / "tokens" / "e" / "new"):
+            assert prune(0).in_use == 2
+            assert self.left(cache) == {"texts.arrow", "theirs.txt"} and (cache / "tokens" / "e" / "new").is_dir()
+        assert prune(0).in_use == 0 and self.left(cache) == {"theirs.txt"}
+
+    def test_an_entry_that_is_removed_before_it_is_locked_is_made_again(self, cache: Path) -> None:
+        entry, made = cache / "pools" / "new", []
+
+        def make() -> None:
+            made.append(True)
+            write_folder(entry, lambda folder: (folder / "texts.arrow").touch())
+            if len(made) == 1:
+                prune(0)
+
+        with in_use(entry, make):
+            prune(0)
+            assert len(made) == 2 and (entry / "texts.arrow").is_file()
 
     def test_what_a_killed_process_left_is_removed(self, cache: Path) -> None:
         temporary_path(cache / "pools" / "key").mkdir()

@@ -132,13 +132,16 @@ def remove_abandoned(path: Path) -> None:
                 os.close(handle)
 
 
-def flock(handle: int) -> None:
-    """Locks an open file or folder until it is closed; BlockingIOError if it is locked already."""
+def flock(handle: int, *, shared: bool = False) -> None:
+    """Locks an open file or folder until it is closed; BlockingIOError if it is locked already.
+
+    A shared lock, which others may share, waits for one that is not shared.
+    """
     try:
         import fcntl
     except ImportError:
         raise HalflabelError("halflabel needs the file locks of Linux or macOS; run it there.") from None
-    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    fcntl.flock(handle, fcntl.LOCK_SH if shared else fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def is_at(path: Path, handle: int) -> bool:

@@ -10,7 +10,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from halflabel.atomic import UNIQUE, flock, is_at, real, remove
+from halflabel.atomic import UNIQUE, flock, is_at, real, remedy, remove
 from halflabel.errors import OutputError
 
 CHECKPOINT = "checkpoint-"
@@ -114,8 +114,8 @@ def lock(file: Path, output: Path) -> Iterator[None]:
             file.parent.mkdir(parents=True, exist_ok=True)
             acquired = stack.enter_context(try_lock(file))
         except OSError as error:
-            raise OutputError(f"{output} may not be written to ({error.strerror or error}); change its permissions or "
-                              "choose another folder.") from error
+            raise OutputError(f"{output} may not be written to ({error.strerror or error}); {remedy(error, output)}."
+                              ) from error
         if not acquired:
             raise OutputError(f"{output} is in use by another halflabel process{_holder(file)}; wait for it to finish, "
                               "or choose another --out.")

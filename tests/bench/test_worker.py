@@ -18,7 +18,7 @@ from halflabel.bench import execute as real
 from halflabel.bench.queue import Progress, Queue, QueueCounts
 from halflabel.bench.runs import Run
 from halflabel.bench.worker import work
-from halflabel.errors import DataError
+from halflabel.errors import DataError, OutputError
 from halflabel.events import EpochReport, Event, StepProgress
 from made import RUN, result
 
@@ -138,6 +138,20 @@ def test_failures_are_kept_and_retried_on_request(
     fake(monkeypatch, lambda run, report: None)
     assert queue.retry_failed() == 2 and work(queue, None, view) == QueueCounts(8, 0, 8)
     assert view.begun[8:] == [1, 2]
+
+
+def test_where_nothing_can_be_written_the_queue_stops_and_no_run_has_failed(
+        queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    def act(run: Run, report: Any) -> None:
+        raise OutputError("the cache could not be written; set HALFLABEL_CACHE")
+
+    fake(monkeypatch, act)
+    view = RecordingView()
+    with pytest.raises(OutputError, match="HALFLABEL_CACHE"):
+        work(queue, None, view)
+    assert len(view.begun) == 1 and not any(entry.failure for entry in queue)
+    fake(monkeypatch, lambda run, report: None)
+    assert work(queue, None, view) == QueueCounts(8, 0, 8)
 
 
 def test_a_run_that_would_not_end_in_time_is_not_started(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:

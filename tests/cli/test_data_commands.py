@@ -17,6 +17,7 @@ from pyarrow import parquet
 
 from cli_runner import FAST, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
+from halflabel.cache_limit import in_use
 from halflabel.classifier import TextClassifier
 from halflabel.cli.predict import chunks, rows_of
 from halflabel.data.diagnostics import check_language
@@ -272,7 +273,11 @@ def test_cache_is_counted_and_cleared(tmp_path: Path, tiny_encoder: str, cli: Ra
     assert cli(*arguments, "--out", tmp_path / "two", *laptop).code == 0
     received = json.loads(cli("cache", "--json").out)
     assert all(received[name]["files"] for name in ("pools", "tokens", "vectors"))
-    assert "removed" in cli("cache", "--clear").out
+    with in_use(next((tmp_path / "cache" / "pools").iterdir())):
+        kept = cli("cache", "--clear").out
+    assert "MB removed" in kept and "in use by running processes, which stay: 1" in kept
+    assert json.loads(cli("cache", "--json").out)["pools"]["files"]
+    assert "which stay" not in cli("cache", "--clear").out
     received = json.loads(cli("cache", "--json").out)
     assert not any(received[name]["files"] for name in ("pools", "tokens", "vectors", "translations"))
 

@@ -10,6 +10,8 @@ import torch
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
+from halflabel.atomic import cache_folder
+from halflabel.cache_limit import prune
 from halflabel.data.columns import TextColumn, text_hash
 from halflabel.data.pool import open_pool
 from halflabel.data.sequences import concat, subset
@@ -74,12 +76,33 @@ class TestTokenIds:
 
     def test_few_files_are_open_at_a_time(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("halflabel.data.columns.MAX_OPEN_FILES", 3)
-        files = module.shards(tmp_path, range(40), lambda numbers: module.list_array(
+        files, _ = module.shards(tmp_path, range(40), lambda numbers: module.list_array(
             [np.arange(number, dtype=np.int32) for number in numbers], np.int32), 4)
         ids = module.TokenIds(files, "key")
         order = np.random.default_rng(0).permutation(40).tolist()
         assert all(ids[i].tolist() == list(range(i)) for i in order) and ids.lengths().tolist() == list(range(40))
         assert ids.opened.cache_info().currsize == 3 and len(ids.files) == 10
+
+
+class TestClearing:
+    def test_what_is_open_stays_usable_while_the_cache_is_emptied(self, texts: TextColumn, tiny_encoder: str) -> None:
+        class Emptied(Encoder):
+            """The cache is emptied before each batch of token ids."""
+
+            def tokens(self, texts: list[str]) -> list[np.ndarray]:
+                prune(0, kept=())
+                return super().tokens(texts)
+
+        plain = load_encoder(tiny_encoder)
+        everything, expected = concat(["goal"], texts), encode(plain, ["goal", *POOL])
+        cache = EncoderCache(cache_folder(), Emptied(plain.body, plain.tokenizer))
+        ids, rows = cache.token_ids(texts), cache.vector_rows(everything)
+        states = cache.frozen_states(ids)
+        assert prune(0).in_use == 4
+        assert list(texts) == POOL and len(list(ids)) == len(list(states)) == len(POOL)
+        np.testing.assert_allclose(np.stack(list(rows)), expected, atol=1e-5)
+        del ids, rows, states
+        assert prune(0).in_use == 1 and not list((cache_folder() / "vectors").rglob("*.arrow"))
 
 
 class TestVectors:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -125,20 +126,46 @@ def test_bf16_is_close_to_fp32_and_checked(tiny_encoder: str) -> None:
     assert np.allclose(exact[:4][order], plain.detach().numpy(), atol=1e-5)
 
 
-def test_texts_are_repeated_once_there_were_many_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceleration, "_shapes", set())
-    monkeypatch.setattr(acceleration, "SHAPES", 2)
-    seen: list[int] = []
+class TestFewShapes:
+    """Texts are repeated and padded once there were many shapes."""
 
-    def forward(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        seen.append(len(ids))
-        return (ids * mask).float()
+    @pytest.fixture
+    def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+        monkeypatch.setattr(acceleration, "_shapes", set())
+        return []
 
-    rounded = acceleration.few_shapes(forward)
-    for n in (5, 11, 5, 1, 2, 3, 4, 6, 8, 9, 11):
-        ids = torch.arange(n * 8).reshape(n, 8)
-        assert torch.equal(rounded(ids, torch.ones_like(ids)), ids.float())
-    assert seen == [5, 11, 5, 1, 2, 4, 4, 8, 8, 16, 11]
+    @pytest.fixture
+    def run(self, seen: list[tuple[int, ...]]) -> Callable[[int, int], None]:
+        def forward(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            seen.append(tuple(ids.shape))
+            assert bool((ids == 7)[mask == 0].all())
+            return (ids * mask).sum(dim=1)
+
+        rounded = acceleration.few_shapes(forward, padding=7, max_tokens=300)
+
+        def check(texts: int, width: int) -> None:
+            ids = torch.arange(texts * width).reshape(texts, width)
+            assert torch.equal(rounded(ids, torch.ones_like(ids)), ids.sum(dim=1))
+
+        return check
+
+    def test_new_ones_are_rounded(self, seen: list[tuple[int, ...]], run: Callable[[int, int], None],
+                                  monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(acceleration, "SHAPES", 2)
+        for texts in (5, 11, 5, 1, 2, 3, 4, 6, 8, 9, 11):
+            run(texts, 8)
+        assert [n for n, _ in seen] == [5, 11, 5, 1, 2, 4, 4, 8, 8, 16, 11]
+        seen.clear()
+        for texts, width in ((1, 3), (2, 9), (1, 250), (1, 257), (1, 290), (24, 41), (23, 41), (6, 150)):
+            run(texts, width)  # 24 texts of 41 tokens are a full batch
+        assert seen == [(1, 8), (2, 16), (1, 256), (1, 272), (1, 300), (24, 41), (24, 48), (8, 152)]
+
+    def test_there_are_not_many(self, seen: list[tuple[int, ...]], run: Callable[[int, int], None]) -> None:
+        rng = np.random.default_rng(0)
+        asked = {(int(rng.integers(1, 1024 // width + 1)), width) for width in rng.integers(3, 257, 2000).tolist()}
+        for texts, width in asked:
+            run(texts, width)
+        assert len(asked) > 1000 and len(set(seen)) < 400
 
 
 def test_harmful_bf16_is_not_used_and_gives_a_warning(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:

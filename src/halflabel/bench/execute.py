@@ -27,7 +27,7 @@ from halflabel.data.labels import Classes
 from halflabel.devices import AUTO, Compute
 from halflabel.encoders.inference import encode
 from halflabel.equations import angle_moments, angles, cosines, prototypes
-from halflabel.errors import HalflabelError
+from halflabel.errors import HalflabelError, OutputError
 from halflabel.evaluation.metrics import collapsed, effective_classes, multi_class, multi_label, variance_difference
 from halflabel.events import EpochReport, Event, Report
 from halflabel.fitting import vector_cache
@@ -97,8 +97,8 @@ def fit(clf: TextClassifier, run: Run, data: Path | None, texts: RunData, classe
     model = folder / "model"
     try:
         clf.fit(labelled.texts, y, **arguments, folder=model, resume=(model / "run.json").is_file())
-    except HalflabelError:
-        if not (model / "run.json").is_file():
+    except HalflabelError as error:
+        if isinstance(error, OutputError) or not (model / "run.json").is_file():
             raise
         shutil.rmtree(model)  # damaged, or of another version: it cannot be resumed
         clf.fit(labelled.texts, y, **arguments, folder=model)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from halflabel.atomic import write_text
 from halflabel.bench.queue import Entry, Line, Progress, Queue, QueueCounts
 from halflabel.bench.runs import Run
-from halflabel.errors import HalflabelError
+from halflabel.errors import HalflabelError, OutputError
 from halflabel.events import Event, StepProgress
 from halflabel.training.interrupt import Interrupted, request_stop
 
@@ -101,6 +101,8 @@ def execute_entry(entry: Entry, data: Path | None, view: View, deadline: Deadlin
     except (Interrupted, KeyboardInterrupt):
         monitor.save()
         return True
+    except OutputError:
+        raise  # nothing can be written, so all other runs would fail as well
     except Exception as error:
         kind = "" if isinstance(error, HalflabelError) else f"{type(error).__name__}: "
         failure = " ".join(f"{kind}{error}".split())

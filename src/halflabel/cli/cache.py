@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +12,8 @@ from halflabel.cli import console, options
 
 def cache(
     *,
-    clear: Annotated[bool, options.option("--clear", help="Delete the cache; runs fill it again as needed.")] = False,
+    clear: Annotated[bool, options.option(
+        "--clear", help="Delete the cache, except what is in use; runs fill it again as needed.")] = False,
     prune: Annotated[float | None, options.option(
         metavar="GB", min=0.0, help="Delete what was not used for longest, until the rest has this size.")] = None,
     json: options.Json = False,
@@ -23,6 +23,7 @@ def cache(
 
     It is in the folder that HALFLABEL_CACHE names, else in the user's cache folder. HALFLABEL_CACHE_LIMIT is its limit
     in gigabytes, 10 by default: beyond it, training removes what was not used for longest, and not within two days.
+    What a running process uses is never removed.
 
     \b
     halflabel cache
@@ -32,22 +33,20 @@ def cache(
     from halflabel.atomic import cache_folder
 
     folder, limit = cache_folder(), cache_limit()
-    removed = None if prune is None else prune_to(int(prune * 1e9))
+    pruned = prune_to(0, kept=()) if clear else None if prune is None else prune_to(int(prune * 1e9))
     sizes = {name: size_of(folder / name) for name in KINDS}
-    if clear:
-        for name in KINDS:
-            shutil.rmtree(folder / name, ignore_errors=True)
     if json:
+        removed, used = pruned or (0, 0)
         console.say_json({"folder": str(folder), "cleared": clear, "limit_megabytes": limit / 1e6,
-                          "pruned_megabytes": (removed or 0) / 1e6, **sizes})
+                          "pruned_megabytes": removed / 1e6, "entries_in_use": used, **sizes})
         return
     console.table((str(folder), "files", "megabytes"),
                   [(KINDS[name], size["files"], size["megabytes"]) for name, size in sizes.items()], numbers=2)
     console.say(f"limit: {limit / 1e9:g} GB (HALFLABEL_CACHE_LIMIT)")
-    if removed is not None:
-        console.say(f"{removed / 1e6:,.1f} MB removed")
-    if clear:
-        console.say("all of this was removed")
+    if pruned is not None:
+        console.say(f"{pruned.removed / 1e6:,.1f} MB removed")
+        if pruned.in_use:
+            console.say(f"entries in use by running processes, which stay: {pruned.in_use:,}")
 
 
 def size_of(folder: Path) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def check(
         if tokens and texts is not None:
             estimate_cost(texts, encoder, plan or "laptop", report, diagnostics)
     except HalflabelError as error:
-        diagnostics.append(Diagnostic("error", str(error), "training would stop with this error"))
+        diagnostics.append(Diagnostic("error", str(error).rstrip("."), "training would stop with this error"))
     levels = [diagnostic.level for diagnostic in diagnostics]
     if json:
         console.say_json(report | {"findings": [diagnostic.to_json() for diagnostic in diagnostics],

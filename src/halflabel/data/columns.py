@@ -20,6 +20,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
+from halflabel.cache_limit import EntryLock
 from halflabel.data.sequences import Concat, LazySequence, Subset
 from halflabel.errors import DataError
 
@@ -68,10 +69,14 @@ class MappedFile:
 
 
 class ArrowColumn(LazySequence[T]):
-    """One column of Arrow files; `decode` turns the bytes of a row into its value, `key` identifies the content."""
+    """One column of Arrow files; `decode` turns the bytes of a row into its value, `key` identifies the content.
 
-    def __init__(self, files: Sequence[Path], name: str, decode: Callable[[bytes], T], *, key: str = "") -> None:
-        self.files, self.name, self.decode, self.key = list(files), name, decode, key
+    `lock` keeps files of the cache from being removed while the column is in use.
+    """
+
+    def __init__(self, files: Sequence[Path], name: str, decode: Callable[[bytes], T], *, key: str = "",
+                 lock: EntryLock | None = None) -> None:
+        self.files, self.name, self.decode, self.key, self.lock = list(files), name, decode, key, lock
         self.chunks = [chunk for file in self.files for chunk in _chunks(str(file), name)]
         self.ends = list(accumulate(chunk.rows for chunk in self.chunks))
         self.opened = lru_cache(MAX_OPEN_FILES)(MappedFile)
@@ -96,8 +101,8 @@ class ArrowColumn(LazySequence[T]):
 class TextColumn(ArrowColumn[str]):
     """A column of distinct texts, none of them empty."""
 
-    def __init__(self, file: Path, key: str, name: str = "text") -> None:
-        super().__init__([file], name, bytes.decode, key=key)
+    def __init__(self, file: Path, key: str, name: str = "text", lock: EntryLock | None = None) -> None:
+        super().__init__([file], name, bytes.decode, key=key, lock=lock)
 
     def __iter__(self) -> Iterator[str]:
         for array in self.arrays():

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 
 from halflabel.atomic import cache_folder, write_folder
+from halflabel.cache_limit import in_use
 from halflabel.data.columns import TextColumn, arrow_strings, write_arrow
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.cells import text_cells
@@ -139,16 +140,14 @@ def open_pool(sources: Any, *, text: str | None = None, encoding: str | None = N
     name = ", ".join(dict.fromkeys(source.name for source in opened))
     key = _hash(json.dumps([VERSION, views, [[source.digest(), *source.texts] for source in opened]]).encode())
     path = (folder or cache_folder() / "pools") / key
-    if not (path / INFO_FILE).is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_folder(path, lambda new: _build(new, opened, views), shared=True)
+    lock = in_use(path, lambda: write_folder(path, lambda new: _build(new, opened, views), shared=True))
     info = json.loads((path / INFO_FILE).read_text(encoding="utf-8"))
     notices = [Notice(f"the labels in {source.name} are not used for training; --truth measures pseudo-labels by them")
                for source in opened if source.has_labels]
     notices += dropped(info["empty"], "empty text", name)
     notices += dropped(info["duplicates"], "duplicate text", name)
-    texts = TextColumn(path / TEXTS_FILE, key)
-    rows = Zipped([TextColumn(path / TEXTS_FILE, f"{key}-{view}", view) for view in views]) if views else []
+    texts = TextColumn(path / TEXTS_FILE, key, lock=lock)
+    rows = Zipped([TextColumn(path / TEXTS_FILE, f"{key}-{view}", view, lock) for view in views]) if views else []
     return Corpus(texts, Repeated(None, len(texts)), rows, name), notices
 
 

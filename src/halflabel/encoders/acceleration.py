@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel.devices import bf16_products, product_dtype
-from halflabel.encoders.batching import pad
+from halflabel.encoders.batching import TOKENS, pad
 from halflabel.encoders.bert import empty_bert, is_bert
 from halflabel.encoders.mkldnn_linear import mkldnn_available, use_mkldnn
 from halflabel.encoders.text_encoder import Forward
@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 
 PROBE = 8  # texts on which bf16 is compared with fp32
 HARMLESS = 0.999  # smallest cosine at which a bf16 vector counts as equal to that in fp32
-SHAPES = 64  # of batches in bf16 on a CPU; torch keeps about 1 MB of kernels for each until the process ends
+SHAPES = 64  # of batches in bf16 on a CPU; torch keeps about 2 MB of kernels for each until the process ends
+SHORT = 128  # tokens, below which padding a text to a multiple of 8 would take noticeably longer
 
 # One copy per encoder, dtype and layout, valid while the weights are unchanged; and the cosine that its check gave.
 _COPIES: WeakKeyDictionary[Encoder, dict[tuple[torch.dtype, bool], tuple[object, Encoder]]] = WeakKeyDictionary()
@@ -50,23 +51,35 @@ def faster_form(encoder: Encoder, tokens: list[np.ndarray], dtype: torch.dtype |
     return half if _COSINES[half] >= HARMLESS else exact
 
 
-def few_shapes(forward: Forward) -> Forward:
-    """The same function, but after SHAPES different shapes the numbers of texts in new ones are rounded up.
+def few_shapes(forward: Forward, *, padding: int, max_tokens: int) -> Forward:
+    """The same function, but after SHAPES different shapes, new ones are rounded up: texts are repeated and padded.
 
-    Otherwise the memory of a server would grow as long as requests of other sizes arrive.
+    Otherwise the memory of a server would grow as long as requests of other sizes arrive. Full batches of short texts,
+    of which large jobs consist, are left as they are: there is one for each width.
     """
     def rounded(ids: Tensor, mask: Tensor) -> Tensor:
-        if tuple(ids.shape) not in _shapes:
-            if len(_shapes) < SHAPES:
-                _shapes.add(tuple(ids.shape))
-            else:
-                n = len(ids)
-                size = -(-n // 8) * 8 if n > 4 else 4 if n == 3 else n
-                repeated = torch.arange(size, device=ids.device).clamp_max(n - 1)
-                return forward(ids[repeated], mask[repeated])[:n]
-        return forward(ids, mask)
+        n, width = shape = tuple(ids.shape)
+        if len(_shapes) < SHAPES:
+            _shapes.add(shape)
+        if shape in _shapes or (width < SHORT and (n + 1) * width > TOKENS):
+            return forward(ids, mask)
+        rows = torch.arange(_rounded_count(n), device=ids.device).clamp_max(n - 1)
+        more = max(0, min(_rounded_width(width), max_tokens) - width)
+        return forward(nn.functional.pad(ids[rows], (0, more), value=padding),
+                       nn.functional.pad(mask[rows], (0, more)))[:n]
 
     return rounded
+
+
+def _rounded_count(texts: int) -> int:
+    """The next multiple of 8; of few texts the next power of two."""
+    return -(-texts // 8) * 8 if texts > 4 else 4 if texts == 3 else texts
+
+
+def _rounded_width(width: int) -> int:
+    """The next multiple of 8; beyond 256, one of 16 widths between two powers of two."""
+    step = max(8, (1 << (width - 1).bit_length()) // 32)
+    return -(-width // step) * step
 
 
 def lowest_cosine(half: Encoder, exact: Encoder, tokens: list[np.ndarray]) -> float:

@@ -13,7 +13,8 @@ memory. Texts in memory are found one by one, by a hash of each text in the colu
 samples share their vectors. Token ids of texts in memory are not cached: reading them would take as long.
 
 Shards appear under their names only when they are complete, and one that is damaged is computed again. So a run that is
-killed loses at most one shard, and two runs at once do some work twice but no harm.
+killed loses at most one shard, and two runs at once do some work twice but no harm. What a run uses is locked, so that
+no other process removes it from the cache.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from halflabel.atomic import replace_file
+from halflabel.cache_limit import EntryLock, in_use
 from halflabel.data.columns import ArrowColumn, TextColumn, text_hash, write_arrow
 from halflabel.data.sequences import LazySequence, map_parts
 from halflabel.encoders.inference import encode, frozen_states
@@ -55,9 +57,9 @@ class EncoderCache:
 
         def tokens(part: Sequence[str]) -> Sequence[np.ndarray]:
             if isinstance(part, TextColumn):
-                files = shards(folder / part.key, part, lambda texts: list_array(self.encoder.tokens(texts), np.int32),
-                               TOKEN_SHARD)
-                return TokenIds(files, part.key)
+                files, lock = shards(folder / part.key, part, lambda texts: list_array(
+                    self.encoder.tokens(texts), np.int32), TOKEN_SHARD)
+                return TokenIds(files, part.key, lock)
             return LazyTokens(self.encoder, part) if isinstance(part, LazySequence) else self.encoder.tokens(part)
 
         return map_parts(texts, tokens)
@@ -77,16 +79,19 @@ class EncoderCache:
 
     def _vectors_by_hash(self, texts: Sequence[str], progress: Progress | None) -> np.ndarray:
         """Vectors of texts that are found one by one, (N, H)."""
+        if not len(texts):
+            return np.empty((0, self.encoder.width), np.float32)
         keys = [text_hash(text) for text in texts]
-        vectors = self._read(set(keys))
-        missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
-        for start in range(0, len(missing), VECTOR_SHARD):
-            part = missing[start : start + VECTOR_SHARD]
-            tick = (lambda done, _, at=start: progress(at + done, len(missing))) if progress else None
-            computed = encode(self.encoder, [text for _, text in part], tick, consistent=True)
-            self._write([key for key, _ in part], computed)
-            vectors.update(zip([key for key, _ in part], computed, strict=True))
-        return np.stack([vectors[key] for key in keys]) if keys else np.empty((0, self.encoder.width), np.float32)
+        with in_use(self.vector_folder / "texts"):
+            vectors = self._read(set(keys))
+            missing = list({key: text for key, text in zip(keys, texts, strict=True) if key not in vectors}.items())
+            for start in range(0, len(missing), VECTOR_SHARD):
+                part = missing[start : start + VECTOR_SHARD]
+                tick = (lambda done, _, at=start: progress(at + done, len(missing))) if progress else None
+                computed = encode(self.encoder, [text for _, text in part], tick, consistent=True)
+                self._write([key for key, _ in part], computed)
+                vectors.update(zip([key for key, _ in part], computed, strict=True))
+        return np.stack([vectors[key] for key in keys])
 
     def vector_rows(self, texts: Sequence[str], progress: Progress | None = None) -> Sequence[np.ndarray]:
         """Vectors of texts, N rows of width H; those of pools stay on disk."""
@@ -97,9 +102,9 @@ class EncoderCache:
                 return self.vectors(part, progress)  # type: ignore[return-value]
             if not isinstance(part, TextColumn):
                 return self._vectors_by_hash(part, progress)  # type: ignore[return-value]
-            files = shards(self.vector_folder / part.key, part, lambda texts: fixed_array(
+            files, lock = shards(self.vector_folder / part.key, part, lambda texts: fixed_array(
                 encode(self.encoder, texts, consistent=True)), VECTOR_SHARD, progress)
-            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float32))
+            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float32), lock=lock)
 
         return map_parts(texts, rows)
 
@@ -110,16 +115,17 @@ class EncoderCache:
 
         def states(part: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
             key = part.key if isinstance(part, TokenIds) else hash_of(part)
-            files = shards(folder / key, part, lambda tokens: list_array(
+            files, lock = shards(folder / key, part, lambda tokens: list_array(
                 [states.reshape(-1) for states in frozen_states(self.encoder, tokens)], np.float16), STATE_SHARD)
             width = self.encoder.width
-            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float16).reshape(-1, width))
+            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float16).reshape(-1, width),
+                               lock=lock)
 
         return map_parts(tokens, states)
 
     def _read(self, wanted: set[bytes]) -> dict[bytes, np.ndarray]:
         vectors: dict[bytes, np.ndarray] = {}
-        for file in sorted((self.vector_folder / "texts").glob("*.arrow")) if wanted else []:
+        for file in sorted((self.vector_folder / "texts").glob("*.arrow")):
             if (columns := open_columns(file, "key", "value")) is None:
                 continue
             for keys, values in zip(*(column.arrays() for column in columns), strict=True):
@@ -136,9 +142,12 @@ class EncoderCache:
 
 
 def shards(folder: Path, items: Sequence[Any], compute: Callable[[list[Any]], Any], size: int,
-           progress: Progress | None = None) -> list[Path]:
-    """Files with the Arrow arrays that `compute` returns for `size` items at a time; only missing ones are computed."""
-    files = []
+           progress: Progress | None = None) -> tuple[list[Path], EntryLock]:
+    """Files with the Arrow arrays that `compute` returns for `size` items at a time, and the lock of their folder.
+
+    Only missing files are computed.
+    """
+    files, lock = [], in_use(folder)
     for start in range(0, len(items), size):
         file = folder / f"{start // size:06d}.arrow"
         if open_columns(file, "value") is None:
@@ -146,7 +155,7 @@ def shards(folder: Path, items: Sequence[Any], compute: Callable[[list[Any]], An
             if progress:
                 progress(min(start + size, len(items)), len(items))
         files.append(file)
-    return files
+    return files, lock
 
 
 def write_shard(file: Path, **columns: Any) -> None:
@@ -189,8 +198,8 @@ def fixed_array(table: np.ndarray) -> Any:
 class TokenIds(ArrowColumn[np.ndarray]):
     """Token ids of a pool on disk."""
 
-    def __init__(self, files: Sequence[Path], key: str) -> None:
-        super().__init__(files, "value", lambda cell: np.frombuffer(cell, np.int32), key=key)
+    def __init__(self, files: Sequence[Path], key: str, lock: EntryLock | None = None) -> None:
+        super().__init__(files, "value", lambda cell: np.frombuffer(cell, np.int32), key=key, lock=lock)
 
     def lengths(self) -> np.ndarray:
         """The number of tokens of each text, (N,)."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from halflabel.atomic import REMEDIES, cache_folder, fsync, remedy
+from halflabel.cache_limit import in_use
 from halflabel.errors import EncoderError, OutputError, SettingError
 from halflabel.output_folders import LOCK, try_lock
 
@@ -156,8 +157,7 @@ def fetch(known: KnownEncoder, *, bar: bool | None = None) -> Path:
     target = own_folder(known)
     partial = target.with_name(f".{known.name}-{known.revision[:12]}")
     files = _files_on_hub(known)
-    partial.mkdir(parents=True, exist_ok=True)
-    with try_lock(partial / LOCK) as acquired:
+    with in_use(partial), try_lock(partial / LOCK) as acquired:
         if not acquired:
             raise EncoderError(f"The encoder '{known.name}' is being downloaded by another process; wait for it to "
                                "finish.")

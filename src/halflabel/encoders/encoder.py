@@ -133,7 +133,9 @@ class Encoder(TextEncoder):
             return compiled_forward(self, dtype)
         form = faster_form(self, tokens, dtype, few=few)
         weight = next(form.parameters())
-        return few_shapes(form) if weight.dtype == torch.bfloat16 and weight.device.type == "cpu" else form
+        if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
+            return few_shapes(form, padding=self.padding, max_tokens=self.max_tokens)
+        return form
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return token_ids(self.tokenizer, texts, self.max_tokens, self.prefix)

@@ -11,6 +11,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from halflabel.cache_limit import in_use
 from halflabel.encoders.bag_of_words import VOCABULARY_FILE, restore_bag_of_words
 from halflabel.encoders.bert import empty_bert, is_bert
 from halflabel.encoders.catalogue import find_known, is_auto, names_in, verified_folder
@@ -48,6 +49,7 @@ def load_transformer(name: str, max_tokens: int = 256, depths: int = 1) -> Encod
     if known is not None:
         max_tokens = min(max_tokens, known.tokens)
     local = Path(source).is_dir()
+    _lock = in_use(Path(source)) if local else None  # it may be in the cache, which another process clears
     if local:
         _check_folder(Path(source))
     from transformers import AutoModel

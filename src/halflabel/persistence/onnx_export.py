@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from halflabel import __version__
 from halflabel.atomic import cache_folder, rust_os_error, write_folder, write_text
+from halflabel.cache_limit import in_use
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import padded
@@ -194,16 +195,19 @@ def with_backend(model: TrainedModel, backend: str, texts: Sequence[str]) -> Tra
     if backend in get_args(Backend):
         return replace(model, backend=cast(Backend, backend))
     folder = cache_folder() / "onnx" / f"{_fingerprint(model)}-{backend}"
-    if folder.exists():
-        with suppress(HalflabelError):
-            return OnnxModel(folder)
-        shutil.rmtree(folder, ignore_errors=True)  # a damaged cache entry is exported again
-    try:
-        export(model, folder, texts, int8=backend == "onnx-int8")
-    except OutputError:
-        if not folder.exists():  # else another process exported the same in the meantime
-            raise
-    return OnnxModel(folder)
+
+    def exported() -> None:
+        try:
+            export(model, folder, texts, int8=backend == "onnx-int8")
+        except OutputError:
+            if not folder.exists():  # else another process exported the same in the meantime
+                raise
+
+    with in_use(folder, exported), suppress(HalflabelError):
+        return OnnxModel(folder)
+    shutil.rmtree(folder, ignore_errors=True)  # a damaged cache entry is exported again
+    with in_use(folder, exported):
+        return OnnxModel(folder)
 
 
 def _fingerprint(model: TrainedModel) -> str:

@@ -12,6 +12,7 @@ from typing import overload
 
 from halflabel.atomic import cache_folder, write_folder
 from halflabel.bench.paper import statistics
+from halflabel.cache_limit import in_use
 from halflabel.data.columns import TextColumn, write_arrow
 from halflabel.data.corpus import Corpus, Label
 from halflabel.data.readers.files import File
@@ -101,10 +102,8 @@ def cached_corpus(name: str, files: Sequence[File], rows: Rows, parse_label: Cal
     key = hashlib.blake2b(json.dumps([CACHE_VERSION, name, [file.digest() for file in files]]).encode(),
                           digest_size=16).hexdigest()
     folder = cache_folder() / "corpora" / key
-    if not folder.is_dir():
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        write_folder(folder, lambda new: _write(new / CACHED_FILE, rows()), shared=True)
-    texts = TextColumn(folder / CACHED_FILE, key)
+    lock = in_use(folder, lambda: write_folder(folder, lambda new: _write(new / CACHED_FILE, rows()), shared=True))
+    texts = TextColumn(folder / CACHED_FILE, key, lock=lock)
     parsed: dict[str, Label | tuple[Label, ...]] = {}
     labels: list[Label | tuple[Label, ...] | None] = []
     for label in TextColumn(folder / CACHED_FILE, key, "label"):
