@@ -36,7 +36,7 @@ LIFT_PLANS: dict[str, dict[str, Any]] = {
 UNDECIDED = "held-out labels do not tell whether clusters in the pool help; these count for {:.0%} of its soft labels"
 
 NAMES = {
-    False: "held-out labels are likelier without the class names; they are not used",
+    False: "clusters of the pool around the class names do not match the labels; the names are not used",
     True: "the class names are used beside the labels and the pool",
 }
 
