@@ -135,6 +135,7 @@ POOL_MASS = 25.0  # texts per class that the pool counts as, at most, in means a
 # Shares of an isotropic covariance, and iterations of EM with it. The first covariance is isotropic, since whitening
 # before the means are good misleads EM when labels are few.
 STAGES = ((1.0, 10), (0.9, 8))
+SMALLEST_VARIANCE = 1e-9  # if all texts of the pool are the same
 TOLERANCE = 5e-3  # mean change of the soft labels at which a stage ends
 NAME_MASS = 5.0  # texts that a class name counts as
 EXPLAINED_BY_NAMES = 0.4  # share of the labels' entropy that clusters around the names have to explain
@@ -182,7 +183,7 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     smoothing = 0.2 * (counts.sum() / labels + share * len(pool) / labels)
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
-    covariance = np.eye(width) * min(within, np.trace(scatter) / total) / width
+    covariance = np.eye(width) * max(min(within, np.trace(scatter) / total), SMALLEST_VARIANCE) / width
     soft = np.zeros((len(pool), labels))
     for isotropic, iterations in STAGES:
         for _ in range(iterations):
