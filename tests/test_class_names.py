@@ -1,4 +1,4 @@
-"""Class names: validated, turned into vectors, used as far as held-out labels support them, enough without labels."""
+"""Class names: validated, turned into vectors, used if they match the labels, enough without labels."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class TestClosedForm:
         names = centres + 0.5 * rng.normal(size=centres.shape) / np.sqrt(24)
         pool, truth = clusters(rng, centres, 400)
         x, y = clusters(rng, centres, 100)
-        rows = np.concatenate([np.flatnonzero(y == k)[:2] for k in range(4)])
+        rows = np.array([np.flatnonzero(y == k)[i] for i in range(2) for k in range(4)])
         x, y = x[rows], y[rows]
         return {"pool": pool, "truth": truth, "x": x, "y": y, "names": names}
 
@@ -110,10 +110,14 @@ class TestClosedForm:
         assert fitted.uses_names and self.accuracy(fitted, data) > 0.9
         assert np.allclose(fitted.soft.sum(axis=1), 1.0, atol=1e-5)
 
-    def test_names_that_contradict_the_labels_are_not_used(self, data: dict[str, np.ndarray]) -> None:
-        right, wrong, none = (self.fit(data, 8, names) for names in (data["names"], data["names"][[1, 2, 3, 0]], None))
-        assert right.uses_names and not wrong.uses_names
-        assert np.array_equal(wrong.soft, none.soft) and self.accuracy(wrong, data) > 0.9
+    @pytest.mark.parametrize("labelled", [4, 8])  # one and two per class
+    def test_names_that_do_not_match_the_labels_are_not_used(self, data: dict[str, np.ndarray], labelled: int) -> None:
+        meaningless = np.random.default_rng(1).normal(size=data["names"].shape)
+        none = self.fit(data, labelled, None)
+        assert self.fit(data, labelled, data["names"]).uses_names and self.accuracy(none, data) > 0.9
+        for names in (data["names"][[1, 2, 3, 0]], meaningless):
+            unused = self.fit(data, labelled, names)
+            assert not unused.uses_names and np.array_equal(unused.soft, none.soft)
 
 
 class TestInitialHead:
@@ -206,18 +210,20 @@ class TestCommand:
         assert predicted.code == 0 and len(predicted.out.splitlines()) == 45
         assert cli(*arguments, "--resume").code == 0
 
-    def test_the_labels_as_names(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+    @pytest.mark.parametrize(("option", "used"), [((), True), (("--names", "labels"), True), (("--names", "none"), False)])
+    def test_the_labels_as_names(self, tmp_path: Path, tiny_encoder: str, cli: Ran, option: tuple[str, ...],
+                                 used: bool) -> None:
         texts, labels = tiny_texts(4)
         write_csv(tmp_path / "a.csv", texts, labels)
         write_csv(tmp_path / "pool.csv", tiny_texts(10, seed=1)[0])
-        done = cli("train", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", "--names", "labels", "--plan",
-                   "frozen", "--encoder", tiny_encoder, "--out", tmp_path / "model")
-        assert done.code == 0 and "class names" in done.err
+        done = cli("train", tmp_path / "a.csv", "--unlabelled", tmp_path / "pool.csv", *option, "--plan", "frozen",
+                   "--encoder", tiny_encoder, "--out", tmp_path / "model")
+        assert done.code == 0 and ("class names" in done.out.split("would help")[0]) == used
         described = cli("info", tmp_path / "model").out
         for line in ("trusted ", "expected ", "would help "):
             assert line in done.out and line in described
         facts = json.loads(cli("info", tmp_path / "model", "--json").out)["outlook"]
-        assert facts["names_given"] and facts["expected"]["held_out"] == 12
+        assert facts["names_given"] == used and facts["expected"]["held_out"] == 12
 
     @pytest.mark.parametrize(("content", "arguments", "message"), [
         ("{}", ("--unlabelled", "pool.csv"), "no label at all"),

@@ -55,6 +55,8 @@ def test_several_labels_have_an_interval_of_micro_f1() -> None:
     ([0, 0, 0], None, {}, "a few labels for each class"),
     ([3, 3, 3], None, {"could_use_names": True}, "class names: --names FILE"),
     ([3, 3], None, {"could_use_names": True, "classes": ("late_fee", "refund")}, "class names: --names labels"),
+    ([3, 3], None, {"could_use_names": True, "tried_labels": True, "classes": ("late_fee", "refund")},
+     "class names: --names FILE"),
     ([30, 30, 1], None, {"could_use_names": True}, "more labels for 'c', with one text or none"),
     ([3, 3, 3], [0, 0, 0, 1, 1, 1, 0, 0, 2], {}, "more labels for 'c': 1 of 3 held-out texts of 'c' were recognised"),
     ([3, 3, 3], [0, 0, 0, 1, 1, 1, 2, 2, 2], {}, "a stronger encoder, such as gte-small"),
@@ -63,7 +65,7 @@ def test_several_labels_have_an_interval_of_micro_f1() -> None:
 def test_the_one_thing_that_helps_most(counts: list[int], predicted: list[int] | None, options: dict[str, Any],
                                        message: str) -> None:
     found = predicted and held_out([0, 0, 0, 1, 1, 1, 2, 2, 2], predicted)
-    options = {"could_use_names": False, "encoder": "minilm"} | options
+    options = {"could_use_names": False, "tried_labels": False, "encoder": "minilm"} | options
     assert message in most_helpful(options.pop("classes", CLASSES), np.array(counts), found or None, **options)
 
 

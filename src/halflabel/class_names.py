@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from halflabel.encoders.text_encoder import TextEncoder
 
 LABELS = "labels"  # in place of names: the labels themselves
+NONE = "none"  # in place of names: none, not even labels that read as words
 TEMPLATES = ("{}", "This text is about {}.", "A text about {}.", "Topic: {}.", "It is about {}, and nothing else.")
 SEPARATORS = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])")
 WORD = re.compile(r"(?=.*[aeiouyAEIOUYÀ-ɏ])[^\W\d_]{3,}")
@@ -81,15 +82,21 @@ def classes_with_names(labels: Sequence[TextLabel], names: Names) -> tuple[Class
 
 
 def choose_names(option: Any, labels: Sequence[TextLabel], source: str = "names") -> tuple[Names, list[Notice]]:
-    """The names that an option asks for: a mapping, "labels" for the labels themselves, or None."""
-    if option is None:
+    """The names that an option asks for: a mapping, "labels" for the labels themselves, "none" or None for no names."""
+    if option in (None, NONE):
         return {}, []
     if option != LABELS:
         return parse_names(option, source), []
+    if names := names_of_labels(labels):
+        return names, []
+    opaque = next(name for label in labels for name in names_in(label) if words_of_label(name) is None)
+    return {}, [Notice(f"the label {opaque!r} does not read as words, so labels are not used as class names")]
+
+
+def names_of_labels(labels: Sequence[TextLabel]) -> Names:
+    """The labels themselves as names; empty if one of them does not read as words."""
     names = {str(name): words_of_label(name) for label in labels for name in names_in(label)}
-    if opaque := [label for label, words in names.items() if words is None]:
-        return {}, [Notice(f"the label {opaque[0]!r} does not read as words, so labels are not used as class names")]
-    return {label: [words] for label, words in names.items() if words}, []
+    return {label: [words] for label, words in names.items() if words} if all(names.values()) else {}
 
 
 def phrases_for(classes: Classes, names: Names) -> list[list[str]]:

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from halflabel.class_names import Names, choose_names, classes_with_names
+from halflabel.class_names import Names, choose_names, classes_with_names, names_of_labels
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus
@@ -65,10 +65,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         Time that fine-tuning may take. By default the plan's: 15 for `laptop`.
     settings : dict, optional
         Hyper-parameters of the method and fields of the plan by name, such as `{"epochs": 5, "lambda1": 0.5}`.
-    names : mapping or "labels", optional
+    names : mapping, "labels" or "none", optional
         What the labels mean in words, such as `{"billing": "invoices and refunds", "bug": ["error", "crash"]}`, or
-        "labels" if the labels themselves say it. `lift` uses names beside labels and pool as far as held-out labels
-        support them, and can be trained without any label.
+        "labels" if the labels themselves say it. `lift` uses names beside labels and pool if they match the labels,
+        and can be trained without any label. By default it tries labels that read as words; "none" prevents that.
     device : str
         `auto` takes the GPU that torch reports (cuda, mps, xpu), else the CPU; or a name such as `cpu` or `cuda:1`.
     precision : {"auto", "bf16", "fp16", "fp32"}
@@ -153,7 +153,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         pool, pool_notices = clean(given.unlabelled() + pool if len(given.unlabelled()) else pool, role="unlabelled")
         pool = drop_labelled(pool, labelled)
         names, name_notices = choose_names(self.names, labelled.labels)
-        settings, compute = self.chosen_settings(labelled.task, names), choose_compute(self.device, self.precision)
+        label_names = names_of_labels(labelled.labels) if self.names is None else None
+        settings = self.chosen_settings(labelled.task, names, label_names)
+        compute = choose_compute(self.device, self.precision)
         if names and columns is None:
             name_notices += classes_with_names(labelled.labels, names)[1]
         development = None if dev is None else as_corpus(*texts_and_labels(dev, "dev"), "dev")
@@ -168,10 +170,11 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.notices_ = [*notices, *pool_notices, *name_notices, *ignored, *trained.model.facts["run"]["notices"]]
         return self
 
-    def chosen_settings(self, task: Task, names: Names | None = None) -> Settings:
+    def chosen_settings(self, task: Task, names: Names | None = None, label_names: Names | None = None) -> Settings:
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
         return choose_settings(task, method=self.method, encoder=self.encoder, plan=self.plan, minutes=self.minutes,
-                               changes=self.settings, seed=seed_of(self.random_state), names=names)
+                               changes=self.settings, seed=seed_of(self.random_state), names=names,
+                               label_names=label_names)
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)

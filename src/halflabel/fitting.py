@@ -15,7 +15,7 @@ from torch import nn
 
 from halflabel.atomic import cache_folder
 from halflabel.cache_limit import prune_once
-from halflabel.class_names import Names, classes_with_names, name_vectors, phrases_for
+from halflabel.class_names import Names, classes_with_names, name_vectors, names_of_labels, phrases_for
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
 from halflabel.data.labels import Classes
@@ -152,9 +152,15 @@ def look_ahead(encoder: TextEncoder, problem: Problem, labelled: Corpus, classes
         held_out = HeldOutLabels.of(partial(vector_cache(encoder), labelled.texts), y, several=several,
                                     seed=settings.seed)
     expected = expected_quality(held_out, problem.start.facts, several=several, seed=settings.seed)
+    could_use_names = method.takes_names and not problem.start.facts.get("uses_names")
     return {"names_given": bool(settings.names), "expected": expected, "would_help": most_helpful(
-        classes.names, np.nansum(y, axis=0), held_out, could_use_names=method.takes_names and not settings.names,
-        encoder=settings.encoder)}
+        classes.names, np.nansum(y, axis=0), held_out, encoder=settings.encoder, tried_labels=bool(settings.names),
+        could_use_names=could_use_names and not names_given(settings, labelled))}
+
+
+def names_given(settings: Settings, labelled: Corpus) -> bool:
+    """Whether class names were given that are not just the labels."""
+    return bool(settings.names) and settings.names != names_of_labels(labelled.labels)
 
 
 def refitting(model: TrainedModel, pool: Corpus, names: Names) -> Callable[[Corpus], TrainedModel] | None:
@@ -245,7 +251,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
         if teacher is not None and teacher is not encoder:
             teachers = partial(once, partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress))
         fitted = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
-                                          settings.seed, names, teachers))
+                                          settings.seed, names, teachers, names_given(settings, labelled)))
         start = fitted._replace(notices=(*start.notices, *fitted.notices), facts={**start.facts, **fitted.facts})
     inputs: Inputs
     if plan.frozen:

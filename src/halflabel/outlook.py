@@ -68,12 +68,15 @@ def expected_quality(held_out: HeldOutLabels | None, start: Mapping[str, Any], *
 
 
 def most_helpful(classes: Sequence[object], counts: np.ndarray, held_out: HeldOutLabels | None, *,
-                 could_use_names: bool, encoder: str) -> str:
-    """The one thing that would help most, in words; `counts` (K,) are the labelled texts of each class."""
+                 could_use_names: bool, tried_labels: bool, encoder: str) -> str:
+    """The one thing that would help most, in words; `counts` (K,) are the labelled texts of each class.
+
+    `tried_labels` says that the labels themselves were tried as names.
+    """
     if not counts.sum():
         return "a few labels for each class: halflabel label"
     if could_use_names and np.median(counts) < MANY:
-        words = all(words_of_label(str(name)) for name in classes)
+        words = not tried_labels and all(words_of_label(str(name)) for name in classes)
         return "class names: --names " + ("labels" if words else "FILE, with what each label means in words")
     if (rare := np.flatnonzero(counts < 2)).size:
         return f"more labels for {listed(classes, rare)}, with one text or none"

@@ -18,7 +18,6 @@ class Stream(IntEnum):
     HELD_OUT_HALVES = 6
     POOL_SUBSAMPLE = 7
     DECISION_SAMPLE = 8
-    NAMES = 9
     DISTILLATION = 10
     SUGGESTIONS = 11
     LABEL_ERRORS = 12

@@ -39,8 +39,12 @@ class Settings:
 
 def choose_settings(task: Task, *, method: str | None = None, encoder: str | None = None, plan: str = "laptop",
                     minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0,
-                    names: dict[str, list[str]] | None = None) -> Settings:
-    """Method, plan and hyper-parameters for labels of that kind; `changes` are single values by name."""
+                    names: dict[str, list[str]] | None = None,
+                    label_names: dict[str, list[str]] | None = None) -> Settings:
+    """Method, plan and hyper-parameters for labels of that kind; `changes` are single values by name.
+
+    `label_names` are the labels as words: a method that checks names by the labels uses them if there are no `names`.
+    """
     if not 0 <= seed <= MAX_SEED:
         raise SettingError(f"the seed {seed} is out of range; give a whole number from 0 to {MAX_SEED}.")
     chosen = find(method or DEFAULT_METHODS[task])
@@ -66,4 +70,4 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
     if len(names_in(encoder)) > 1 and not (adapted.frozen or chosen.uses_teachers or is_auto(encoder)):
         raise SettingError(f"the method {chosen.name} fine-tunes one encoder; name one, or use the plan frozen, which "
                            "joins the vectors of several.")
-    return Settings(chosen.name, adapted, encoder, seed, hyper, names or {})
+    return Settings(chosen.name, adapted, encoder, seed, hyper, names or (chosen.uses_names and label_names) or {})

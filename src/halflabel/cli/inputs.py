@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from halflabel.class_names import LABELS, Names, choose_names, classes_with_names, read_names
+from halflabel.class_names import LABELS, NONE, Names, choose_names, classes_with_names, read_names
 from halflabel.data.agreement import merge_annotators
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import matching_rows
@@ -77,8 +77,8 @@ def read_labelled(files: InputFiles) -> tuple[Corpus, list[Notice]]:
 
 
 def class_names(option: str | None, rows: Corpus) -> tuple[Names, list[Notice]]:
-    """The class names that --names asks for: a file, or the labels themselves."""
-    names = read_names(Path(option)) if option not in (None, LABELS) else option
+    """The class names that --names asks for: a file, the labels themselves, or none."""
+    names = read_names(Path(option)) if option not in (None, LABELS, NONE) else option
     return choose_names(names, rows.labels)
 
 

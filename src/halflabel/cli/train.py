@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from halflabel.notices import Notice
     from halflabel.settings import Settings
 
-LABELS = "labels"  # as --names: the labels themselves
+LABELS, NONE = "labels", "none"  # as --names: the labels themselves, and no names
 STOPPED = 130  # exit code that shells expect after Ctrl-C
 CHECKPOINT_SECONDS = 60.0
 
@@ -80,11 +80,12 @@ def train(
     halflabel train labelled.csv --unlabelled 'pool-*.csv' --dev dev.csv --plan frozen --out model
     halflabel train --names names.json --unlabelled pool.csv --out model
     """
+    from halflabel.class_names import names_of_labels
     from halflabel.cli.inputs import InputFiles, class_names, dev_overlap, gather, read_labelled
     from halflabel.devices import choose_compute
 
     changes = options.parse_settings(set or [])
-    if not labelled and (names in (None, LABELS) or not unlabelled):
+    if not labelled and (names in (None, LABELS, NONE) or not unlabelled):
         raise SettingError("there is nothing to learn from; give labelled files, or --names FILE with --unlabelled")
     files = InputFiles.named(labelled or [], unlabelled=unlabelled, dev=dev, views=views, text_column=text_column,
                              label_column=label_column, annotator_column=annotator_column)
@@ -98,7 +99,8 @@ def train(
         texts = gather(rows, files, truth=truth, names=phrases)
         compute = choose_compute(device or "auto", precision or "auto", local_rank=process.local_rank)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
-                                changes=changes, seed=seed or 0, names=phrases)
+                                changes=changes, seed=seed or 0, names=phrases,
+                                label_names=names_of_labels(rows.labels) if names is None else None)
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
         texts = replace(texts, notices=[*kept, *annotator_notices, *name_notices, *texts.notices, *dev_overlap(texts)])
         run(settings, texts, out, compute, resume=resume,

@@ -11,8 +11,8 @@ by EM (the paper's equal variances in closed form). The other is logistic regres
    supports, and corrected by the words of the texts.
 4. Distillation: a linear model, logits = x W + b, is fitted to the soft labels.
 
-Class names, if there are any, are vectors too: each counts as a few labelled texts of the cluster model, unless
-held-out labels are likelier without them. With names the cluster model can be fitted without any label.
+Class names, if there are any, are vectors too: each counts as a few labelled texts of the cluster model, if clusters
+that start from the names alone explain the labels. With names the cluster model can be fitted without any label.
 
 Shapes: vectors x (N_l, H) and pool (N_u, H) of unit length, y (N_l,) columns of labels, M models.
 """
@@ -77,7 +77,7 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         model, weights, held_out = fit_mixture([logistic_regression], x, y, sample, labels, rng)
         return ClosedForm(np.empty((0, labels)), model, weights, held_out=correct_of(held_out, weights))
     words = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
-    uses_names = names is not None and names_improve(names, x, y, sample, labels, generator(seed, Stream.NAMES))
+    uses_names = names is not None and names_fit_labels(names, x, y, sample, labels)
     clusters: Fit = partial(gaussian_em, names=names) if uses_names else gaussian_em
     if not len(x):
         return fit_unlabelled(clusters, words, pool, rows, labels)
@@ -135,9 +135,10 @@ POOL_MASS = 25.0  # texts per class that the pool counts as, at most, in means a
 # Shares of an isotropic covariance, and iterations of EM with it. The first covariance is isotropic, since whitening
 # before the means are good misleads EM when labels are few.
 STAGES = ((1.0, 10), (0.9, 8))
+SMALLEST_VARIANCE = 1e-9  # if all texts of the pool are the same
 TOLERANCE = 5e-3  # mean change of the soft labels at which a stage ends
-LOWEST_LOG_P = -6.0  # EM is overconfident: a single text must not decide about names
 NAME_MASS = 5.0  # texts that a class name counts as
+EXPLAINED_BY_NAMES = 0.4  # share of the labels' entropy that clusters around the names have to explain
 NAME_RADIUS = 0.3  # distance of a class name from the centre of the pool, about that of a class mean
 
 
@@ -182,7 +183,7 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     smoothing = 0.2 * (counts.sum() / labels + share * len(pool) / labels)
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
-    covariance = np.eye(width) * min(within, np.trace(scatter) / total) / width
+    covariance = np.eye(width) * max(min(within, np.trace(scatter) / total), SMALLEST_VARIANCE) / width
     soft = np.zeros((len(pool), labels))
     for isotropic, iterations in STAGES:
         for _ in range(iterations):
@@ -309,11 +310,17 @@ def cluster_trust(evidence: float, prior: float) -> float:
     return trust if trust < CERTAIN else 1.0
 
 
-def names_improve(names: Array, x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> bool:
-    """Whether held-out labels are at least as likely with class names as without; true if none can be held out."""
-    held_out = validate_halves([gaussian_em, partial(gaussian_em, names=names)], x, y, pool, labels, rng)
-    without, with_names = held_out.log_p[:, np.arange(len(held_out.y)), held_out.y].clip(LOWEST_LOG_P).sum(axis=1)
-    return bool(with_names >= without)
+def names_fit_labels(names: Array, x: Array, y: Columns, pool: Array, labels: int) -> bool:
+    """Whether clusters of the pool that start from the class names alone explain the labels; true without labels.
+
+    No label has a part in these clusters, so that all are held out. They explain nothing if the names mean nothing.
+    """
+    if not len(x):
+        return True
+    log_p = gaussian_em(x[:0], y[:0], pool, labels, names=names).log_probabilities(x)[None]
+    held_out = HeldOut([], [], log_p, y, np.empty(0, dtype=np.int64), pool, discount=1.0)
+    _, negative_log_posterior = fit_weights(held_out, WEIGHT_PRIOR[:1], WEIGHT_SPREAD[:1])
+    return 1.0 - negative_log_posterior / (len(y) * np.log(labels)) >= EXPLAINED_BY_NAMES
 
 
 def words_improve(halves: HeldOut, weights: Array, words: Any, one_hot: Array) -> bool:

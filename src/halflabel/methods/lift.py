@@ -36,7 +36,7 @@ LIFT_PLANS: dict[str, dict[str, Any]] = {
 UNDECIDED = "held-out labels do not tell whether clusters in the pool help; these count for {:.0%} of its soft labels"
 
 NAMES = {
-    False: "held-out labels are likelier without the class names; they are not used",
+    False: "clusters of the pool around the class names do not match the labels; the names are not used",
     True: "the class names are used beside the labels and the pool",
 }
 
@@ -63,7 +63,7 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
-    notices = [] if names is None else [Notice(NAMES[fitted.uses_names])]
+    notices = [Notice(NAMES[fitted.uses_names])] if inputs.names_given else []
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), facts=facts_of(fitted))
