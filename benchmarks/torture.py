@@ -231,7 +231,7 @@ def jobs(work: Path) -> list[Job]:
 
 
 def resumed(folder: Path) -> list[str]:
-    marks = ("run.json", "shards.json")
+    marks = ("run.json", "_manifest.json")
     return ["--resume"] if any((folder / "out" / mark).exists() for mark in marks) else []
 
 

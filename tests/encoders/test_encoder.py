@@ -107,3 +107,14 @@ def test_entries_of_frozen_vectors_are_dropped_only_in_training() -> None:
     first, again = (source(rows, views, np.random.default_rng(1))[0] for _ in range(2))
     assert torch.equal(first, again) and 0.25 < float((first > 0).float().mean()) < 0.35
     assert float(first.mean()) == pytest.approx(1.0, abs=0.1)
+
+
+def test_files_and_caches_do_not_depend_on_whether_a_text_was_tokenized(tiny_encoder: str, tmp_path: Path) -> None:
+    fresh, used = load_encoder(tiny_encoder, 8), load_encoder(tiny_encoder, 8)
+    used.token_ids(["a text of many words that is longer than its limit"])
+    assert fresh.tokenizer_fingerprint() == used.tokenizer_fingerprint()
+    for name, encoder in (("fresh", fresh), ("used", used)):
+        (tmp_path / name).mkdir()
+        encoder.save(tmp_path / name)
+    assert (tmp_path / "fresh/tokenizer.json").read_bytes() == (tmp_path / "used/tokenizer.json").read_bytes()
+    assert max(map(len, used.token_ids(["a text of many words that is longer than its limit"]))) == 8

@@ -16,7 +16,7 @@ from halflabel.atomic import rust_os_error
 from halflabel.encoders.acceleration import compiled_forward, faster_form, few_shapes
 from halflabel.encoders.batching import padded_width
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
-from halflabel.encoders.tokenizer import token_ids
+from halflabel.encoders.tokenizer import Tokenizer, token_ids
 from halflabel.errors import EncoderError
 
 POOLING_FILE = "pooling.json"
@@ -163,11 +163,15 @@ class Encoder(TextEncoder):
 
     def tokenizer_fingerprint(self) -> str:
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
-        content = backend.to_str() if backend is not None else json.dumps(self.tokenizer.get_vocab(), sort_keys=True)
+        content = self.tokenizer.get_vocab() if backend is None else json.loads(backend.to_str())
+        content |= {} if backend is None else {"truncation": None, "padding": None}  # left there by the last call
+        content = json.dumps(content, sort_keys=True)
         return hashlib.blake2b(f"{self.max_tokens}{self.prefix} {content}".encode(), digest_size=16).hexdigest()
 
     def save(self, folder: Path) -> None:
         self.body.config.save_pretrained(folder)
+        if not isinstance(self.tokenizer, Tokenizer) and hasattr(self.tokenizer, "backend_tokenizer"):
+            self.tokenizer.backend_tokenizer.no_truncation()  # files do not depend on whether a text was tokenized
         try:
             self.tokenizer.save_pretrained(folder)
         except Exception as error:  # tokenizers raises nothing more specific
