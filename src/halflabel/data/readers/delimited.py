@@ -36,6 +36,8 @@ def read(file: File, options: ReadOptions) -> SourceTable:
         # one block: a cell may be longer than Arrow's default block of 1 MB
         table = arrow.read_csv(pa.BufferReader(data), arrow.ReadOptions(block_size=min(len(data) + 1, MAX_BLOCK)),
                                _parse_options(delimiter), _convert_options(names))
+    except pa.ArrowMemoryError:
+        raise
     except (pa.ArrowException, OSError, ValueError) as error:
         raise _explained(text, file.name, delimiter, error) from None
     if table.num_rows and _ends_in_open_quote(text, table.column(table.num_columns - 1)[-1].as_py()):

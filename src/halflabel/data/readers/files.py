@@ -159,23 +159,23 @@ class File:
         with self._explained(), self.stored() as raw:
             stream = self._decompressed(raw)
             raw.seek(0)  # in memory://, all that open a file share one position
-            blocks = self._bounded(iter(lambda: bytes(stream.read(size)), b""))
+            blocks = self._bounded(iter(lambda: bytes(stream.read(size)), b""), raw)
             first = next(blocks, b"")
             blocks = chain([first] if first else [], blocks)
             yield from blocks if self.is_utf8 or first.startswith(BINARY_MAGIC) else self._as_utf8(blocks)
 
-    def _bounded(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    def _bounded(self, blocks: Iterator[bytes], raw: IO[bytes]) -> Iterator[bytes]:
         """The same blocks; a compressed file that grows beyond measure is refused before it fills the memory."""
         size = 0
         for block in blocks:
             size += len(block)
             if self.compression:
-                self.check_size(size)
+                self.check_size(size, raw.tell())
             yield block
 
-    def check_size(self, size: int) -> None:
-        """Refuses a compressed file by its decompressed bytes, or rows."""
-        if size > max(MIN_BOMB, MAX_RATIO * os.stat(self.local_path).st_size):
+    def check_size(self, size: int, stored: int) -> None:
+        """Refuses a compressed file by the bytes, or rows, that so many stored bytes contain."""
+        if size > max(MIN_BOMB, MAX_RATIO * stored):
             raise DataError(f"{self.name} decompresses to more than {MAX_RATIO} times its size, as no texts do; write "
                             "it without compression if it is right")
 
@@ -284,6 +284,15 @@ class File:
                 # processors have instructions for SHA-256
                 stored = hashlib.file_digest(raw, "sha256").hexdigest()[:32]
         return stored if self.is_utf8 else f"{stored} {self.encoding}"
+
+
+@contextmanager
+def within_memory(name: str) -> Iterator[None]:
+    """Turns a lack of memory while a source is read into a DataError."""
+    try:
+        yield
+    except MemoryError:
+        raise DataError(f"{name} is too large for the memory of this machine; split it into smaller files") from None
 
 
 def first_line(error: Exception) -> str:

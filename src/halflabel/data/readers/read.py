@@ -11,7 +11,7 @@ from typing import Any
 from halflabel.data.corpus import Corpus, TextLabel
 from halflabel.data.readers.cells import label_cells, text_cells
 from halflabel.data.readers.columnar import dataset_folder, frame_table
-from halflabel.data.readers.files import File, as_files, reading_as
+from halflabel.data.readers.files import File, as_files, reading_as, within_memory
 from halflabel.data.readers.formats import ReadOptions, SourceTable, read_table
 from halflabel.errors import DataError
 
@@ -51,18 +51,19 @@ def read(source: Any, *, text: str | None = None, label: str | None = None, labe
 
 def _read(source: Any, text: str | None, label: str | None, *, labels: bool) -> Corpus:
     """Texts and labels of one file or frame."""
-    if isinstance(source, File):
-        name, folder = source.name, Path(source.path)
-        table = folder_table(folder) if folder.is_dir() else read_table(source, read_options(text, label))
-    else:
-        name = f"the {type(source).__name__}"
-        table = frame_table(source, name)
-    if not table.rows:
-        raise DataError(f"{name} has no rows; give at least one text")
-    columns = find_text(table, name, text)
-    if not columns and not isinstance(source, File) and len(table.names) == 1:
-        columns = table.names
-    return _corpus(table, name, columns, find_column(table, name, label, "label") if labels else None)
+    name = source.name if isinstance(source, File) else f"the {type(source).__name__}"
+    with within_memory(name):
+        if isinstance(source, File):
+            folder = Path(source.path)
+            table = folder_table(folder) if folder.is_dir() else read_table(source, read_options(text, label))
+        else:
+            table = frame_table(source, name)
+        if not table.rows:
+            raise DataError(f"{name} has no rows; give at least one text")
+        columns = find_text(table, name, text)
+        if not columns and not isinstance(source, File) and len(table.names) == 1:
+            columns = table.names
+        return _corpus(table, name, columns, find_column(table, name, label, "label") if labels else None)
 
 
 def read_options(*columns: str | None) -> ReadOptions:
