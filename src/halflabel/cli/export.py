@@ -23,6 +23,8 @@ def export(
         help="Texts on which the export is compared with the model.")] = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
     config: options.Config = None,

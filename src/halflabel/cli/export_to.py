@@ -22,6 +22,8 @@ def export_to(
     decision: options.Decision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
     config: options.Config = None,

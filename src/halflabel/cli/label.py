@@ -47,6 +47,8 @@ def label(
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     quiet: options.Quiet = False,
     config: options.Config = None,
 ) -> None:

@@ -57,6 +57,26 @@ def _set_encoding(name: str | None) -> str | None:
 Encoding = Annotated[str | None, option(metavar="NAME", callback=_set_encoding, show_default="utf-8",
                                         help="Encoding of the text files, such as cp1252, latin-1 or utf-16.")]
 
+
+def _set_header(no_header: bool) -> bool:
+    from halflabel.data.readers.files import table_header
+
+    table_header.set(not no_header)
+    return no_header
+
+
+def _set_sheet(name: str | None) -> str | None:
+    from halflabel.data.readers.files import workbook_sheet
+
+    workbook_sheet.set(name)
+    return name
+
+
+NoHeader = Annotated[bool, option("--no-header", callback=_set_header, help=(
+    "The first line of csv, tsv and Excel files is data; columns are named by number, as in --text-column 1."))]
+Sheet = Annotated[str | None, option(metavar="NAME", callback=_set_sheet, show_default="the first",
+                                     help="Sheet of an Excel workbook.")]
+
 # training
 Method = Annotated[str | None, option(metavar="NAME", help="Training method; `halflabel methods` lists them.",
                                       show_default="lift, or bdd-ml for several labels per text")]

@@ -58,6 +58,8 @@ def train(
     precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     annotator_column: options.AnnotatorColumn = None,
     views: options.Views = None,

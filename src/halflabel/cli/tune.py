@@ -21,6 +21,8 @@ def tune(
         metavar="RULE", help="dev-global, dev-per-label, prior-quantile, top-k or fixed.")] = "dev-global",
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     quiet: options.Quiet = False,

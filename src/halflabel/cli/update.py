@@ -41,6 +41,8 @@ def update(
     dev: options.Dev = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     annotator_column: options.AnnotatorColumn = None,
     force: options.ForceRun = False,

@@ -131,11 +131,11 @@ def _has_labels(table: SourceTable, source: str, texts: list[str]) -> bool:
     return column not in (None, *texts) and any(cell not in (None, "", -1) for cell in table.column(str(column)))
 
 
-def open_pool(sources: Any, *, text: str | None = None, encoding: str | None = None, folder: Path | None = None
-              ) -> tuple[Corpus, list[Notice]]:
+def open_pool(sources: Any, *, text: str | None = None, encoding: str | None = None, header: bool | None = None,
+              sheet: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[Notice]]:
     """The distinct, non-empty texts of files, globs, frames or corpora as a lazy corpus, and notices about them."""
     given = sources if isinstance(sources, (list, tuple)) else [sources]
-    with reading_as(encoding):
+    with reading_as(encoding, header, sheet):
         opened = [open_source(source, text) for source in as_files(given)]
     views = opened[0].views if len({tuple(source.views) for source in opened}) == 1 else []
     name = ", ".join(dict.fromkeys(source.name for source in opened))

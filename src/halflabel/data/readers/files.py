@@ -37,11 +37,15 @@ HEAD = 1 << 16  # bytes by which a format is detected
 BLOCK = 1 << 22  # bytes in memory at a time
 MAX_RATIO = 100  # of decompressed to stored bytes, from MIN_BOMB decompressed bytes on; texts compress 2 to 20 times
 MIN_BOMB = 1 << 26
-BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")  # formats that have no encoding: Parquet and Arrow
+ZIP_MAGIC = b"PK\x03\x04"
+BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", ZIP_MAGIC)  # no encoding: Parquet, Arrow, workbooks
 COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSION_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 UTF8 = "utf-8"
-text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)  # of the files that are opened
+# how the files that are opened are read: their encoding, whether a table has a header, the sheet of a workbook
+text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)
+table_header: ContextVar[bool] = ContextVar("table_header", default=True)
+workbook_sheet: ContextVar[str | None] = ContextVar("workbook_sheet", default=None)
 
 
 def check_encoding(name: str) -> str:
@@ -56,13 +60,17 @@ def check_encoding(name: str) -> str:
 
 
 @contextmanager
-def reading_as(encoding: str | None) -> Iterator[None]:
-    """Files that are named within the block have this encoding; without one, nothing changes."""
-    token = text_encoding.set(check_encoding(encoding) if encoding else text_encoding.get())
+def reading_as(encoding: str | None = None, header: bool | None = None, sheet: str | None = None) -> Iterator[None]:
+    """Files that are named within the block are read in this way; what is None does not change."""
+    encodings = text_encoding.set(check_encoding(encoding) if encoding else text_encoding.get())
+    headers = table_header.set(table_header.get() if header is None else header)
+    sheets = workbook_sheet.set(sheet or workbook_sheet.get())
     try:
         yield
     finally:
-        text_encoding.reset(token)
+        text_encoding.reset(encodings)
+        table_header.reset(headers)
+        workbook_sheet.reset(sheets)
 
 
 class StreamCopy(NamedTuple):
@@ -78,6 +86,8 @@ class File:
 
     path: str
     encoding: str = field(default_factory=text_encoding.get)
+    header: bool = field(default_factory=table_header.get)  # whether the first row of a table names its columns
+    sheet: str | None = field(default_factory=workbook_sheet.get)  # of a workbook; None is the first
 
     @property
     def is_utf8(self) -> bool:
@@ -276,14 +286,15 @@ class File:
             raise DataError(f"{self.name} cannot be read ({first_line(error)}); check the path") from None
 
     def digest(self) -> str:
-        """A hash of the bytes as they are stored or were received, and of their encoding."""
+        """A hash of the bytes as they are stored or were received, and of how they are read."""
         if self.is_stream or self.is_remote:
             stored = self._copy.digest[:32]
         else:
             with open(self.path, "rb") as raw:
                 # processors have instructions for SHA-256
                 stored = hashlib.file_digest(raw, "sha256").hexdigest()[:32]
-        return stored if self.is_utf8 else f"{stored} {self.encoding}"
+        ways = [self.encoding] * (not self.is_utf8) + ["no header"] * (not self.header)
+        return " ".join([stored, *ways, *([] if self.sheet is None else [f"sheet {self.sheet}"])])
 
 
 @contextmanager
