@@ -37,6 +37,7 @@ def augment(
     label_column: options.LabelColumn = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Write augmented versions of texts (strong views).

@@ -41,6 +41,7 @@ def check(
     annotator_column: options.AnnotatorColumn = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Validate data before training.

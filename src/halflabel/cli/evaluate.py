@@ -37,6 +37,7 @@ def evaluate(
     force: options.ForceFile = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Evaluate a model on a labelled test set.

@@ -27,6 +27,7 @@ def export(
     sheet: options.Sheet = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Export a model to ONNX, to predict without torch.

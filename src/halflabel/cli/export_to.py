@@ -26,6 +26,7 @@ def export_to(
     sheet: options.Sheet = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Write predicted labels for correction in an annotation tool.

@@ -50,6 +50,7 @@ def label(
     no_header: options.NoHeader = False,
     sheet: options.Sheet = None,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Label texts on a page in the browser, the most useful ones first.

@@ -134,6 +134,8 @@ ForceRun = Annotated[bool, option(
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
 Quiet = Annotated[bool, option("--quiet", "-q", callback=console.set_quiet,
                                help="Print only results and errors, without notices and progress.")]
+Verbose = Annotated[bool, option("--verbose", "-v", callback=console.set_verbose, help=(
+    "Print details for support as well: versions, choices, when each stage began, tracebacks; no texts."))]
 Json = Annotated[bool, option("--json", help="Print the result as JSON and nothing else on standard output.")]
 Markdown = Annotated[bool, option("--markdown", help="Print the list as the documentation page docs/methods.md.")]
 CheckpointSeconds = Annotated[float | None, option(hidden=True, min=0.0)]

@@ -67,6 +67,7 @@ def predict(
     sheet: options.Sheet = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Predict labels for new texts, as a stream.

@@ -35,6 +35,7 @@ def report(
     label_column: options.LabelColumn = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Write a page about a model: one HTML file without network.
@@ -73,6 +74,7 @@ def push(
     sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Upload a model and its card to the Hugging Face hub, as one commit.

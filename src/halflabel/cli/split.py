@@ -35,6 +35,7 @@ def split(
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Split texts into labelled, unlabelled, dev and test sets.

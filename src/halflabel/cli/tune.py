@@ -26,6 +26,7 @@ def tune(
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Refit the decision rule of a multi-label model on a dev set.

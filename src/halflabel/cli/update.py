@@ -48,6 +48,7 @@ def update(
     force: options.ForceRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Train a model again with more labels, and say what changed.
