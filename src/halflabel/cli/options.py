@@ -6,6 +6,7 @@ environment variables and config keys from them.
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -93,6 +94,9 @@ Seed = Annotated[int | None, option(
     help="Random seed; the same seed on the same machine gives the same numbers.")]
 Set = Annotated[list[str] | None, plain(
     metavar="KEY=VALUE", help="Change a hyper-parameter of the method or a field of the plan; may be repeated.")]
+ClassWeight = Annotated[str | None, plain(
+    metavar="balanced|JSON", help='How much labelled texts of each class count: `balanced`, or numbers such as '
+                                  '{"urgent": 5}; the others count 1.')]
 Truth = Annotated[bool, option(
     help="Report the accuracy of pseudo-labels against the labels in POOL; training never sees them.")]
 KeepLabels = Annotated[bool, option(
@@ -155,6 +159,18 @@ def parse_settings(entries: list[str]) -> dict[str, int | float | str]:
             raise SettingError(f"--set {entry!r} is not KEY=VALUE; write for example --set epochs=5")
         settings[key] = _number(value)
     return settings
+
+
+def parse_class_weight(option: str | None) -> str | dict[str, float] | None:
+    """The class weights of --class-weight: a word, or an object of numbers by label."""
+    if option is None or not option.lstrip().startswith("{"):
+        return option
+    try:
+        weights: dict[str, float] = json.loads(option)
+    except ValueError as error:
+        raise SettingError(f"--class-weight {option!r} is not valid JSON ({error}); write for example "
+                           '--class-weight \'{"urgent": 5}\'') from None
+    return weights
 
 
 def _number(value: str) -> int | float | str:

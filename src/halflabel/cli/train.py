@@ -55,6 +55,7 @@ def train(
     minutes: options.Minutes = None,
     seed: options.Seed = None,
     set: options.Set = None,
+    class_weight: options.ClassWeight = None,
     device: options.Device = None,
     precision: options.Precision = None,
     text_column: options.TextColumn = None,
@@ -102,7 +103,8 @@ def train(
         texts = gather(rows, files, truth=truth, names=phrases)
         compute = choose_compute(device or "auto", precision or "auto", local_rank=process.local_rank)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
-                                changes=changes, seed=seed or 0, names=phrases)
+                                changes=changes, seed=seed or 0, names=phrases,
+                                class_weight=options.parse_class_weight(class_weight))
         console.detail(f"{len(texts.labelled):,} labelled and {len(texts.pool):,} unlabelled texts are read")
         console.detail(f"settings: {jsonlib.dumps(replace(settings, names={}).to_json())}")
         console.detail(f"{compute.to_json()}, {process.number} process{'es' * (process.number > 1)}")
