@@ -32,7 +32,7 @@ CASES = [
     (
         "no_header.csv",
         b"I like it,pos\nI do not,neg\n",
-        ["'I like it', 'pos'", "--text-column", "text,label"],
+        ["'I like it', 'pos'", "--no-header --text-column 1 --label-column 2"],
     ),
     ("no_text.jsonl", b'{"a": 1, "b": 2}\n', ["'a', 'b'", "--text-column"]),
     ("two_texts.csv", b"body,title,label\na,b,c\n", ["'body', 'title'", "--text-column"]),
@@ -78,6 +78,8 @@ CASES = [
     ("two_marks.csv", b"text,labels\na,x;y\nb,x|y\n", ["line 3", "';' and by '|'"]),
     ("packed.csv.gz", b"\x1f\x8b\x08\x00", ["not a complete gzip file", "compress it again"]),
     ("sheet.csv", b"PK\x03\x04rest", ["Excel", "CSV"]),
+    ("text.xlsx", b"text,label\na,b\n", ["not a complete Excel file", "CSV"]),
+    ("old.xls", b"\xd0\xcf\x11\xe0rest", ["old Excel", "save it as .xlsx"]),
     ("no_magic.parquet", b"text,label\na,b\n", ["not a complete Parquet file", "again"]),
     ("torn.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 999)[:-12], ["not a complete gzip file", "compress it again"]),
     ("not_gzip.csv.gz", b"\x1f\x8b" + b"x" * 50, ["not a complete gzip file"]),

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import torch
 from sklearn.base import clone
+from sklearn.utils.class_weight import compute_sample_weight
 
 from conftest import tiny_texts
 from halflabel import BadInput, TextClassifier, load
@@ -17,6 +19,7 @@ from halflabel.classifier import seed_of
 from halflabel.data.corpus import Corpus
 from halflabel.errors import SettingError
 from halflabel.events import EpochReport, Event
+from halflabel.nn.label_frequencies import text_weights
 
 SHORT = {"epochs": 2, "epoch_steps": 5, "warmup": 60}
 
@@ -235,3 +238,46 @@ class TestRandomState:
         a, b = (TextClassifier("ce", tiny_encoder, "frozen", settings={"epochs": 1, "epoch_steps": 2, "warmup": 2},
                                random_state=np.random.RandomState(5)).fit(texts, labels) for _ in range(2))
         assert np.array_equal(a.predict_proba(texts), b.predict_proba(texts))
+
+
+class TestClassWeights:
+    def test_balanced_is_that_of_scikit_learn_and_a_mapping_leaves_others_at_one(self) -> None:
+        labels = ["a"] * 6 + ["b"] * 3 + ["c"]
+        y = torch.eye(3)[[ord(label) - ord("a") for label in labels]]
+        expected = compute_sample_weight("balanced", labels)
+        assert np.allclose(text_weights("balanced", y, ["a", "b", "c"]), expected)
+        assert text_weights({"b": 4.0}, y, ["a", "b", "c"]).tolist() == [1.0] * 6 + [4.0] * 3 + [1.0]
+
+    @pytest.mark.parametrize("method", ["ce", "bdd-f"])
+    def test_a_class_with_a_large_weight_is_predicted_more_often(self, tiny_encoder: str, method: str) -> None:
+        texts, labels = tiny_texts(4)
+        held, _ = tiny_texts(20, seed=1)
+        labels = [*labels[:-3], "food", "money", "sport"]  # some are wrong, so that classes overlap
+
+        def share(weights: object) -> float:
+            clf = quick(tiny_encoder, method, warmup=5).set_params(class_weight=weights)
+            clf.fit(texts, labels, held)
+            return float(clf.predict_proba(held)[:, list(clf.classes_).index("money")].mean())
+
+        assert share({"money": 0.05}) < share({"money": 1}) < share({"money": 20})
+
+    @pytest.mark.parametrize(("method", "weights", "words"), [
+        ("lift", "balanced", "the method lift does not take class w"), ("ce", "even", "'even' is no class weight"),
+        ("logreg", {"food": 2}, "the method logreg does not take"), ("ce", {"food": 0}, "of 'food' is 0; give a"),
+        ("ce", {"food": "2"}, "of 'food' is '2'"), ("ce", {"fodo": 2}, "'fodo', which no labelled text has")])
+    def test_what_does_not_fit_is_refused(self, tiny_encoder: str, method: str, weights: object, words: str) -> None:
+        texts, labels = tiny_texts(2)
+        with pytest.raises(SettingError, match=words):
+            TextClassifier(method, tiny_encoder, "frozen", class_weight=weights).fit(texts, labels)
+
+    def test_several_labels_are_refused(self, tiny_encoder: str) -> None:
+        with pytest.raises(SettingError, match="class weights are for one label per text"):
+            TextClassifier(None, tiny_encoder, "frozen", class_weight="balanced").fit(["a", "b"], [["x"], ["x", "y"]])
+
+    def test_a_saved_run_keeps_them_and_is_not_resumed_with_others(self, tiny_encoder: str, tmp_path: Path) -> None:
+        texts, labels = tiny_texts(4)
+        quick(tiny_encoder, "ce").set_params(class_weight={"food": 3}).fit(texts, labels, folder=tmp_path / "run")
+        assert json.loads((tmp_path / "run" / "run.json").read_text())["settings"]["class_weight"] == {"food": 3.0}
+        assert load(tmp_path / "run").facts["class_weight"] == {"food": 3.0}
+        with pytest.raises(BadInput):
+            quick(tiny_encoder, "ce").fit(texts, labels, folder=tmp_path / "run", resume=True)

@@ -69,6 +69,10 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         What the labels mean in words, such as `{"billing": "invoices and refunds", "bug": ["error", "crash"]}`, or
         "labels" if the labels themselves say it. `lift` uses names beside labels and pool if they match the labels,
         and can be trained without any label. By default it tries labels that read as words; "none" prevents that.
+    class_weight : mapping or "balanced", optional
+        How much a labelled text of each class counts, as in scikit-learn: numbers by label, 1 for those left out, or
+        "balanced" for numbers that make all classes count alike. Not for several labels per text, nor for `lift` and
+        other methods with a closed form.
     device : str
         `auto` takes the GPU that torch reports (cuda, mps, xpu), else the CPU; or a name such as `cpu` or `cuda:1`.
     precision : {"auto", "bf16", "fp16", "fp32"}
@@ -101,7 +105,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(self, method: str | None = None, encoder: str | None = None, plan: str = "laptop", *,
                  minutes: float | None = None, settings: dict[str, Any] | None = None,
-                 names: Mapping[Any, Any] | str | None = None, device: str = AUTO, precision: str = AUTO,
+                 names: Mapping[Any, Any] | str | None = None,
+                 class_weight: Mapping[Any, float] | str | None = None, device: str = AUTO, precision: str = AUTO,
                  random_state: int | np.random.RandomState | np.random.Generator | None = 0) -> None:
         self.method = method
         self.encoder = encoder
@@ -109,6 +114,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.minutes = minutes
         self.settings = settings
         self.names = names
+        self.class_weight = class_weight
         self.device = device
         self.precision = precision
         self.random_state = random_state
@@ -174,7 +180,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
         return choose_settings(task, method=self.method, encoder=self.encoder, plan=self.plan, minutes=self.minutes,
                                changes=self.settings, seed=seed_of(self.random_state), names=names,
-                               label_names=label_names)
+                               label_names=label_names, class_weight=self.class_weight)
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)

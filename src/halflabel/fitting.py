@@ -36,7 +36,7 @@ from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.events import EncodingProgress, Report, silent
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
-from halflabel.nn.label_frequencies import label_frequencies, unlearnable_labels, unlearnable_notices
+from halflabel.nn.label_frequencies import label_frequencies, text_weights, unlearnable_labels, unlearnable_notices
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
 from halflabel.notices import Notice
 from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
@@ -105,7 +105,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     problem = make_problem(encoder, objective, labelled, pool, classes, settings, report, truth, teacher)
     objective.to(compute.device)
     ranks.copy_first([*objective.parameters(), *objective.buffers()])
-    problem = replace(problem, y=problem.y.to(compute.device), start=ranks.from_first(lambda: problem.start))
+    problem = replace(problem, y=problem.y.to(compute.device), start=ranks.from_first(lambda: problem.start),
+                      weight=None if problem.weight is None else problem.weight.to(compute.device))
     plan = Plan.from_json(earlier["plan"]) if earlier else within_passes(settings.plan, problem.unlabelled)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
@@ -116,7 +117,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         "encoder": chosen.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
         "compute": compute.to_json() | {"processes": ranks.number},
         "texts": {"labelled": len(labelled), "unlabelled": given, "fingerprint": texts},
-        "matrix": given_classes is not None, "hard_labels": unlearnable}
+        "matrix": given_classes is not None, "hard_labels": unlearnable,
+        **({"class_weight": settings.class_weight} if settings.class_weight else {})}
     model = TrainedModel(encoder, objective.network, classes, settings.method, settings.hyper, shape, facts)
     dev_scorer = make_dev_scorer(model, dev, objective, problem) if dev is not None else None
     if not ranks.first:  # one process writes
@@ -172,7 +174,7 @@ def refitting(model: TrainedModel, pool: Corpus, names: Names) -> Callable[[Corp
         return None
     facts = model.facts
     settings = Settings(model.method, Plan.from_json(facts["plan"]), facts["encoder"], facts["seed"], model.settings,
-                        names)
+                        names, facts.get("class_weight"))
     return lambda labelled: fit(labelled, pool, settings).model
 
 
@@ -261,7 +263,8 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     else:
         inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
-    return Problem(inputs, y, len(pool), len(views), known, labelled.task, start)
+    weight = None if settings.class_weight is None else text_weights(settings.class_weight, y, classes.names)
+    return Problem(inputs, y, len(pool), len(views), known, labelled.task, start, weight)
 
 
 def vector_cache(encoder: TextEncoder) -> Callable[..., np.ndarray]:

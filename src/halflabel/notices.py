@@ -2,20 +2,31 @@
 
 from __future__ import annotations
 
+import sys
+
 
 class Notice(str):
-    """A sentence, and at which step of training it became true, if at any."""
+    """A sentence, at which step of training it became true, if at any, and the place in the code that says so."""
 
     message: str
     step: int | None
+    origin: str
 
     def __new__(cls, message: str, step: int | None = None) -> Notice:
         self = super().__new__(cls, message if step is None else f"step {step}: {message}")
-        self.message, self.step = message, step
+        self.message, self.step, self.origin = message, step, calling_place()
         return self
 
     def __getnewargs__(self) -> tuple[str, int | None]:  # type: ignore[override]
         return self.message, self.step
+
+
+def calling_place() -> str:
+    """The module and line that called into this module."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__") == __name__:
+        frame = frame.f_back
+    return f"{frame.f_globals.get('__name__', '?')}:{frame.f_lineno}"
 
 
 class NoticeWarning(UserWarning):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Any
 
 from halflabel.encoders.catalogue import is_auto, names_in
 from halflabel.errors import SettingError, WrongTask
 from halflabel.methods import METHODS, find
+from halflabel.methods.registry import Method
+from halflabel.nn.label_frequencies import BALANCED
 from halflabel.plans import adjustable, plan_named
-from halflabel.types import MAX_SEED, Plan, Task
+from halflabel.types import MAX_SEED, Plan, Shape, Task
 
 DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
 KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
@@ -26,10 +31,12 @@ class Settings:
     seed: int
     hyper: dict[str, Any]  # hyper-parameters that differ from the method's defaults
     names: dict[str, list[str]] = field(default_factory=dict)  # phrases for labels, by the label as a string
+    class_weight: str | dict[str, float] | None = None  # BALANCED, or weights by the label as a string
 
     def to_json(self) -> dict[str, Any]:
         return {"method": self.method, "plan": self.plan.to_json(), "encoder": self.encoder, "seed": self.seed,
-                "hyper": self.hyper} | ({"names": self.names} if self.names else {})
+                "hyper": self.hyper} | ({"names": self.names} if self.names else {}) | (
+                    {"class_weight": self.class_weight} if self.class_weight else {})
 
     @classmethod
     def from_json(cls, fields: dict[str, Any]) -> Settings:
@@ -40,7 +47,8 @@ class Settings:
 def choose_settings(task: Task, *, method: str | None = None, encoder: str | None = None, plan: str = "laptop",
                     minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0,
                     names: dict[str, list[str]] | None = None,
-                    label_names: dict[str, list[str]] | None = None) -> Settings:
+                    label_names: dict[str, list[str]] | None = None,
+                    class_weight: str | Mapping[Any, float] | None = None) -> Settings:
     """Method, plan and hyper-parameters for labels of that kind; `changes` are single values by name.
 
     `label_names` are the labels as words: a method that checks names by the labels uses them if there are no `names`.
@@ -70,4 +78,27 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
     if len(names_in(encoder)) > 1 and not (adapted.frozen or chosen.uses_teachers or is_auto(encoder)):
         raise SettingError(f"the method {chosen.name} fine-tunes one encoder; name one, or use the plan frozen, which "
                            "joins the vectors of several.")
-    return Settings(chosen.name, adapted, encoder, seed, hyper, names or (chosen.uses_names and label_names) or {})
+    weights = check_class_weight(class_weight, chosen, hyper)
+    names = names or (label_names if chosen.uses_names else None)
+    return Settings(chosen.name, adapted, encoder, seed, hyper, names or {}, weights)
+
+
+def check_class_weight(weights: str | Mapping[Any, float] | None, method: Method,
+                       hyper: dict[str, Any]) -> str | dict[str, float] | None:
+    """Class weights as `Settings` holds them; refused if they are none, or if the method would not use them."""
+    if weights is None or weights == {}:
+        return None
+    if method.task == "multi-label":
+        raise SettingError("class weights are for one label per text; leave them out where texts have several.")
+    parts = method(Shape(labels=2, width=8, labelled=2, unlabelled=2), **hyper)
+    if parts.start is not None or parts.custom_step is not None:
+        raise SettingError(f"the method {method.name} does not take class weights, since not all of it is trained by a "
+                           "weighted loss; choose another, such as bdd-f or ce, or leave them out.")
+    if isinstance(weights, str):
+        if weights != BALANCED:
+            raise SettingError(f"'{weights}' is no class weight; give '{BALANCED}', or a number for each label.")
+        return weights
+    for label, weight in weights.items():
+        if isinstance(weight, bool) or not isinstance(weight, Real) or not 0.0 < weight < math.inf:
+            raise SettingError(f"the class weight of '{label}' is {weight!r}; give a number above 0.")
+    return {str(label): float(weight) for label, weight in weights.items()}

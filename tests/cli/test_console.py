@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import io
+from contextvars import copy_context
+from pathlib import Path
 
 import pytest
 from rich.console import Console
 from rich.progress import Progress
 
+from cli_runner import runner
 from halflabel.cli import console
 from halflabel.events import EncodingProgress, EpochReport, StepProgress, TimeEstimate
 from halflabel.notices import Notice
 
+NOTICED = 20  # the line of the notice below
 EVENTS = [EncodingProgress(3, 9), TimeEstimate(150.0, steps=4, evaluation_passes=2),
           StepProgress(1, 4, loss=0.5, accepted=None), Notice("the pool is small", step=2),
           EpochReport(2, 0, {"accepted": 0.25, "pseudo_accuracy": 0.5, "dev": 0.75}),
@@ -64,3 +68,30 @@ def test_markup_is_printed_as_it_is(capsys: pytest.CaptureFixture[str]) -> None:
     console.fail("two\nlines")
     out, err = capsys.readouterr()
     assert "[red]x[/red]" in out and "0.500" in out and "[bold]as it is" in out and err == "error: two lines\n"
+
+
+def test_details_are_printed_only_when_they_are_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
+    def details() -> list[str]:
+        console.set_verbose(True)
+        return output_of_a_run(monkeypatch, terminal=False).splitlines()
+
+    lines = copy_context().run(details)
+    stamped = [line.split("s] ", 1)[1] for line in lines if line.startswith("[0.")]
+    assert stamped[0].startswith("halflabel ")
+    assert stamped[2:] == ["texts are encoded", "steps begin", f"noticed by {__name__}:{NOTICED}",
+                           'step 2: {"accepted": 0.25, "pseudo_accuracy": 0.5, "dev": 0.75}', "step 4: {}"]
+    assert [line for line in lines if not line.startswith("[0.")][1] == "notice: step 2: the pool is small"
+    assert not any(line.startswith("[") for line in output_of_a_run(monkeypatch, terminal=False).splitlines())
+
+
+def test_an_error_has_a_traceback_with_verbose_alone(tmp_path: Path, capsys: pytest.CaptureFixture[str],
+                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+    cli = runner(capsys, monkeypatch)
+    done = cli("split", tmp_path / "none.csv", "--labelled", "1", "--out", tmp_path / "out", "--verbose")
+    assert done.code == 2 and "halflabel 0" in done.err and "Traceback" in done.err
+    assert done.err.splitlines()[-1].startswith("error: ") and done.out == ""
+    assert "Traceback" not in cli("split", tmp_path / "none.csv", "--labelled", "1", "--out", tmp_path / "out").err
+    (tmp_path / "a.csv").write_text("text,label\nsecret words,a\nother words,b\nsecret words,a\n")
+    done = cli("split", tmp_path / "a.csv", "--labelled", "2", "--out", tmp_path / "out", "-v")
+    assert "noticed by halflabel.data.cleaning:" in done.err and "secret" not in done.err
+    assert cli("split", tmp_path / "a.csv", "--labelled", "2", "--out", tmp_path / "two", "-v", "-q").err == ""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import io
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from bad_cases import CASES
 from cli_runner import runner
+from halflabel.data.pool import open_pool, open_source
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
 from halflabel.errors import DataError
@@ -198,6 +200,15 @@ class TestBombs:
         with pytest.raises(DataError, match=rf"{name} decompresses to more than 100 times its size.*without compress"):
             read(tmp_path / name)
 
+    def test_a_bomb_is_refused_by_what_was_read_of_it_and_not_only_at_the_size_that_the_whole_may_have(
+            self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("halflabel.data.readers.files.MIN_BOMB", 1 << 20)
+        (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"text\n" * (1 << 18)) * 100)
+        received: list[int] = []
+        with pytest.raises(DataError, match="more than 100 times its size"):
+            received.extend(map(len, File(str(tmp_path / "a.txt.gz")).blocks(1 << 16)))
+        assert sum(received) < 5 << 20 < 100 * (tmp_path / "a.txt.gz").stat().st_size
+
     def test_a_small_file_may_compress_well(self, tmp_path: Path) -> None:
         (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"the same text\n" * 100_000))
         assert len(read(tmp_path / "a.txt.gz")) == 100_000
@@ -208,6 +219,23 @@ class TestBombs:
         monkeypatch.setattr("halflabel.data.readers.files.MIN_BOMB", 1000)
         with pytest.raises(DataError, match="a.parquet decompresses to more than 100 times"):
             read(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("work", [
+    read, lambda file: open_pool([str(file)], folder=file.parent / "pools"),
+    lambda file: list(open_source(File(str(file))).rows())], ids=["read", "pool", "rows"])
+@pytest.mark.parametrize("name", ["a.txt", "a.jsonl"])
+def test_a_lack_of_memory_is_one_sentence_and_leaves_nothing(tmp_path: Path, name: str, work: Callable[[Path], object],
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_memory(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    (tmp_path / name).write_text('{"text": "one"}\n')
+    for place in ("lines.split_lines", "records._parse_lines"):
+        monkeypatch.setattr(f"halflabel.data.readers.{place}", no_memory)
+    with pytest.raises(DataError, match=rf"{name} is too large for the memory of this machine; split it into smaller"):
+        work(tmp_path / name)
+    assert [file.name for file in tmp_path.rglob("*") if file.is_file()] == [name]
 
 
 @pytest.mark.parametrize("offset", [1 << 27, -5])

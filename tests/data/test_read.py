@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from halflabel.data.cleaning import clean
 from halflabel.data.corpus import Corpus
-from halflabel.data.pool import open_pool
+from halflabel.data.pool import open_pool, open_source
+from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
 from halflabel.errors import DataError, SettingError
 from written import NAMES, SETTINGS, TEXTS, write
@@ -213,3 +214,28 @@ def test_files_in_another_encoding(tmp_path: Path) -> None:
         read(tmp_path / "a.csv")
     with pytest.raises(SettingError, match="the encoding 'klingon' is not known"):
         read(tmp_path / "a.csv", encoding="klingon")
+
+
+@pytest.mark.parametrize(("name", "content"), [
+    ("a.csv", '"one, or more",x,7\n"two",y,8\n'), ("a.tsv", "one, or more\tx\t7\ntwo\ty\t8\n"),
+    ("a.csv", "one, or more;x;7\ntwo;y;8\n"), ("a", "one, or more|x|7\ntwo|y|8\n")])
+def test_without_a_header_columns_are_numbers(tmp_path: Path, name: str, content: str) -> None:
+    (tmp_path / name).write_text(content)
+    corpus = read(tmp_path / name, header=False, text="1", label="2")
+    assert corpus.texts == ["one, or more", "two"] and corpus.labels == ["x", "y"]
+    rows = next(iter(open_source(File(str(tmp_path / name), header=False), "1").rows()))
+    assert rows == [{"text": "one, or more", "2": "x", "3": "7"}, {"text": "two", "2": "y", "3": "8"}]
+
+
+def test_numbers_of_columns_and_a_missing_header_are_explained(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("one,x\ntwo,y\nthree\n")
+    with pytest.raises(DataError, match="line 3: 1 cells where the first line has 2"):
+        read(tmp_path / "a.csv", header=False, text="1")
+    (tmp_path / "a.csv").write_text("one,x\ntwo,1.5\n")
+    with pytest.raises(DataError, match=r"no column '1'; .* or add --no-header if its first line is data"):
+        read(tmp_path / "a.csv", text="1")
+    with pytest.raises(DataError, match="such as --text-column 1 --label-column 2"):
+        read(tmp_path / "a.csv", header=False)
+    pools = tmp_path / "pools"
+    assert list(open_pool([tmp_path / "a.csv"], text="1", header=False, folder=pools)[0].texts) == ["one", "two"]
+    assert list(open_pool([tmp_path / "a.csv"], text="one", folder=pools)[0].texts) == ["two"]

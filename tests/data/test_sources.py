@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import sys
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from halflabel.data.pool import open_pool, open_source
+from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
 from halflabel.data.writers import doccano, label_studio, prodigy
-from halflabel.errors import DataError
+from halflabel.errors import DataError, MissingExtra
 from written import NAMES, SETTINGS, TEXTS
 
 
@@ -204,3 +208,74 @@ def test_a_cell_of_ten_megabytes_in_every_format(tmp_path: Path) -> None:
         write(Corpus([long, "short"], ["a", "b"]), tmp_path / name)
         assert [len(text) for text in read(tmp_path / name).texts] == [10_000_000, 5]
         assert [len(text) for text in open_pool([tmp_path / name])[0].texts] == [10_000_000, 5]
+
+
+def workbook(path: Path, **sheets: list[list[Any]]) -> Path:
+    """An Excel workbook with these rows in its sheets."""
+    from openpyxl import Workbook
+
+    book = Workbook()
+    book.remove(book.active)
+    for name, rows in sheets.items():
+        sheet = book.create_sheet(name)
+        for row in rows:
+            sheet.append(row)
+    book.save(path)
+    return path
+
+
+class TestExcel:
+    def test_columns_are_found_as_in_csv_and_whole_numbers_are_labels_without_a_point(self, tmp_path: Path) -> None:
+        path = workbook(tmp_path / "a.xlsx", Data=[
+            ["id", "text", "label"], [1, "one", 3.0], [2, "two", None], [], [3, None, 4], [4, 2026, 3]])
+        corpus = read(path)
+        assert corpus.texts == ["one", "two", "", "2026"] and corpus.labels == [3, None, 4, 3]
+        several = workbook(tmp_path / "b.xlsx", Data=[["text", "labels"], ["one", "x;y"], ["two", '["x"]']])
+        assert read(several, label="text", text="labels").texts == ["x;y", '["x"]']
+
+    def test_the_first_sheet_or_the_named_one_with_and_without_a_header(self, tmp_path: Path) -> None:
+        path = workbook(tmp_path / "a.xlsx", First=[["text"], ["one"]], Second=[["two", True], ["three", False]])
+        assert read(path).texts == ["one"]
+        corpus = read(path, sheet="Second", header=False, text="1", label="2")
+        assert corpus.texts == ["two", "three"] and corpus.labels == ["TRUE", "FALSE"]
+        with pytest.raises(DataError, match="no sheet 'Third'; its sheets are 'First', 'Second': name one with"):
+            read(path, sheet="Third")
+
+    def test_pools_and_predictions_keep_what_they_keep_of_csv(self, tmp_path: Path) -> None:
+        path = workbook(tmp_path / "a.xlsx", Data=[["text", "id"], ["one", 1], ["two", 2], ["one", 3]])
+        assert list(open_pool([path], folder=tmp_path / "pools")[0].texts) == ["one", "two"]
+        rows = [row for batch in open_source(File(str(path))).rows() for row in batch]
+        assert rows[1] == {"id": "2", "text": "two"}
+
+    def test_what_is_wrong_is_one_sentence(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        path = workbook(tmp_path / "a.xlsx", Data=[["text", "label"], ["one", 1.5]])
+        with pytest.raises(DataError, match=r"a.xlsx, row 2, column 'label'"):
+            read(path)
+        (tmp_path / "cut.xlsx").write_bytes(path.read_bytes()[:-900])
+        with pytest.raises(DataError, match=r"cut.xlsx is not a complete Excel file .*; save it again, or export"):
+            read(tmp_path / "cut.xlsx")
+        with zipfile.ZipFile(tmp_path / "b.xlsx", "w") as archive:
+            archive.writestr("notes.txt", "one")
+        with pytest.raises(DataError, match="b.xlsx is a zip file without an Excel workbook; unpack it"):
+            read(tmp_path / "b.xlsx")
+        monkeypatch.setitem(sys.modules, "openpyxl", None)
+        with pytest.raises(MissingExtra, match=r"pip install 'halflabel\[excel\]'"):
+            read(path)
+
+    def test_bombs_are_refused_before_they_are_parsed(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("halflabel.data.readers.files.MIN_BOMB", 1 << 20)
+        monkeypatch.setattr("openpyxl.load_workbook", lambda *_, **__: pytest.fail("it was parsed"))
+        for content, words in [(b" " * (1 << 22), "more than 100 times"), (b"<!DOCTYPE a [<!ENTITY", "XML entities")]:
+            with zipfile.ZipFile(tmp_path / "a.xlsx", "w", zipfile.ZIP_DEFLATED) as archive:
+                archive.writestr("xl/workbook.xml", content)
+            with pytest.raises(DataError, match=words):
+                read(tmp_path / "a.xlsx")
+
+    def test_a_cell_far_away_costs_nothing(self, tmp_path: Path) -> None:
+        from openpyxl import Workbook
+
+        book = Workbook()
+        for place, value in {"A1": "text", "A2": "one", "XFD9000": "far"}.items():
+            book.active[place] = value
+        book.save(tmp_path / "a.xlsx")
+        assert read(tmp_path / "a.xlsx").texts == ["one", ""]

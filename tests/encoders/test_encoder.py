@@ -111,10 +111,10 @@ def test_entries_of_frozen_vectors_are_dropped_only_in_training() -> None:
 
 def test_files_and_caches_do_not_depend_on_whether_a_text_was_tokenized(tiny_encoder: str, tmp_path: Path) -> None:
     fresh, used = load_encoder(tiny_encoder, 8), load_encoder(tiny_encoder, 8)
-    used.token_ids(["a text of many words that is longer than its limit"])
+    used.tokens(["a text of many words that is longer than its limit"])
     assert fresh.tokenizer_fingerprint() == used.tokenizer_fingerprint()
     for name, encoder in (("fresh", fresh), ("used", used)):
         (tmp_path / name).mkdir()
         encoder.save(tmp_path / name)
     assert (tmp_path / "fresh/tokenizer.json").read_bytes() == (tmp_path / "used/tokenizer.json").read_bytes()
-    assert max(map(len, used.token_ids(["a text of many words that is longer than its limit"]))) == 8
+    assert max(map(len, used.tokens(["a text of many words that is longer than its limit"]))) == 8

@@ -68,6 +68,7 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
     """Prints our own warnings as notices, all others as Python does."""
     if issubclass(category, NoticeWarning):
         console.note(str(message))
+        console.detail(f"noticed by {filename}:{lineno}")
     else:
         sys.stderr.write(warnings.formatwarning(message, category, filename, lineno, line))
 
@@ -75,18 +76,21 @@ def show_warning(message: Warning | str, category: type[Warning], filename: str,
 def main() -> None:
     """Runs the command; an error that the user can fix is printed as one sentence, with exit code 2."""
     warnings.showwarning = show_warning
+    context = copy_context()  # what options set (--quiet, --encoding) ends with the command
     try:
-        # what options set (--quiet, --encoding) ends with the command
-        copy_context().run(app, args=sys.argv[1:] or ["--help"], prog_name="halflabel")
+        context.run(app, args=sys.argv[1:] or ["--help"], prog_name="halflabel")
     except SystemExit as end:
+        context.run(console.detail, f"the command ends with exit code {end.code or 0}")
         if not isinstance(end.__context__, BrokenPipeError):
             raise
         # the reader of our output has closed it; at exit Python must not try to flush the rest
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
     except HalflabelError as error:
+        context.run(console.trace)
         console.fail(str(error))
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
+        context.run(console.trace)
         console.fail(f"{where}{error.strerror or error}; {remedy(error, error.filename)}")
     sys.exit(USER_ERROR)

@@ -35,10 +35,13 @@ def check(
         help="Load the encoder, to count tokens and to estimate training time and memory.")] = True,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     annotator_column: options.AnnotatorColumn = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Validate data before training.

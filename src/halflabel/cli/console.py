@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -13,17 +14,24 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.text import Text
 
+from halflabel import __version__
 from halflabel.events import EncodingProgress, EpochReport, Event, StepProgress, TimeEstimate
 from halflabel.notices import Notice
 from halflabel.processes import this_process
 
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
+STAGES: dict[type[Event], str] = {EncodingProgress: "texts are encoded", StepProgress: "steps begin"}
 BAR_SECONDS = 0.1  # between two updates of a progress bar
 
 _out = Console(highlight=False)
 _err = Console(stderr=True, highlight=False)
 # only results and errors are printed; of several processes the first alone prints
 _quiet: ContextVar[bool] = ContextVar("quiet", default=not this_process().first)
+
+
+# the moment at which a command began whose details are printed
+_verbose: ContextVar[float | None] = ContextVar("verbose", default=None)
+_introduced: ContextVar[bool] = ContextVar("introduced", default=False)  # whether versions were printed
 
 
 def set_quiet(quiet: bool) -> bool:
@@ -35,6 +43,36 @@ def set_quiet(quiet: bool) -> bool:
 def is_quiet() -> bool:
     """Whether only results and errors are printed."""
     return _quiet.get()
+
+
+def set_verbose(verbose: bool) -> bool:
+    """Switches details for support on or off: versions, choices, the moment of each stage, and tracebacks."""
+    _verbose.set(time.monotonic() if verbose else None)
+    _introduced.set(False)
+    return verbose
+
+
+def detail(text: str) -> None:
+    """Prints a line for support, after the seconds since the command began; never a text of the user."""
+    if (began := _verbose.get()) is None or _quiet.get():
+        return
+    if not _introduced.get():
+        from halflabel.cli.info import package_versions
+
+        _introduced.set(True)
+        versions = {"halflabel": __version__, "python": platform.python_version(), **package_versions()}
+        detail(", ".join(f"{name} {version}" for name, version in versions.items() if version is not None))
+        detail(platform.platform())
+    _line(f"[{time.monotonic() - began:.1f} s]", "dim", text)
+
+
+def trace() -> None:
+    """Prints the traceback of the error that is being handled, if details are wanted."""
+    detail("the command ends with an error")
+    if _verbose.get() is not None:
+        import traceback
+
+        sys.stderr.write(traceback.format_exc())
 
 
 def say(text: str = "") -> None:
@@ -56,6 +94,8 @@ def note(*notices: str) -> None:
     """Prints notices, each as one line."""
     for notice in () if _quiet.get() else notices:
         _line("notice:", "yellow", notice)
+        if isinstance(notice, Notice):
+            detail(f"noticed by {notice.origin}")
 
 
 def fail(message: str) -> None:
@@ -181,11 +221,17 @@ class TrainingProgress:
         self.meter = progress
         self.steps = 0
         self.loss = ""
+        self.stage: type[Event] | None = None
 
     def __call__(self, event: Event) -> None:
+        if type(event) is not self.stage and type(event) in STAGES:
+            self.stage = type(event)
+            detail(STAGES[self.stage])
+        if isinstance(event, EpochReport):
+            detail(f"step {event.step}: {json.dumps(event.figures, default=str)}")
         match event:
             case Notice():
-                note(str(event))
+                note(event)
             case EncodingProgress():
                 self.meter.show("encoding texts", event.done, event.total)
             case TimeEstimate():

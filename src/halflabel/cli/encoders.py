@@ -58,6 +58,7 @@ def get(
     name: Annotated[str, options.argument(metavar="NAME", help="A name that `halflabel encoders` lists.")],
     *,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Fetch an encoder from the Hugging Face hub.

@@ -28,6 +28,8 @@ def evaluate(
     precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     decision: options.Decision = None,
     report: Annotated[Path | None, options.plain(
@@ -35,6 +37,7 @@ def evaluate(
     force: options.ForceFile = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Evaluate a model on a labelled test set.

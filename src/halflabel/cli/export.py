@@ -23,8 +23,11 @@ def export(
         help="Texts on which the export is compared with the model.")] = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Export a model to ONNX, to predict without torch.

@@ -22,8 +22,11 @@ def export_to(
     decision: options.Decision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Write predicted labels for correction in an annotation tool.

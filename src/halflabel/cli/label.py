@@ -47,7 +47,10 @@ def label(
     text_column: options.TextColumn = None,
     label_column: options.LabelColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Label texts on a page in the browser, the most useful ones first.

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from halflabel.cli import console
 from halflabel.errors import ModelError, SettingError
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ def open_model(folder: Path, backend: str | None = None, *, consistent: bool = F
     gc.enable()
     compute = choose_compute(device or "auto", precision or "auto")
     model = replace(load(folder), consistent=consistent)
+    console.detail(f"{folder} is a model of {model.method} with {model.facts.get('encoder')}, opened on "
+                   f"{compute.to_json()}")
     if backend in (None, "torch"):
         return model.on(compute)
     from halflabel.persistence.onnx_export import with_backend

@@ -6,6 +6,7 @@ environment variables and config keys from them.
 
 from __future__ import annotations
 
+import json
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -58,6 +59,26 @@ def _set_encoding(name: str | None) -> str | None:
 Encoding = Annotated[str | None, option(metavar="NAME", callback=_set_encoding, show_default="utf-8",
                                         help="Encoding of the text files, such as cp1252, latin-1 or utf-16.")]
 
+
+def _set_header(no_header: bool) -> bool:
+    from halflabel.data.readers.files import table_header
+
+    table_header.set(not no_header)
+    return no_header
+
+
+def _set_sheet(name: str | None) -> str | None:
+    from halflabel.data.readers.files import workbook_sheet
+
+    workbook_sheet.set(name)
+    return name
+
+
+NoHeader = Annotated[bool, option("--no-header", callback=_set_header, help=(
+    "The first line of csv, tsv and Excel files is data; columns are named by number, as in --text-column 1."))]
+Sheet = Annotated[str | None, option(metavar="NAME", callback=_set_sheet, show_default="the first",
+                                     help="Sheet of an Excel workbook.")]
+
 # training
 Method = Annotated[str | None, option(metavar="NAME", help="Training method; `halflabel methods` lists them.",
                                       show_default="lift, or bdd-ml for several labels per text")]
@@ -74,6 +95,9 @@ Seed = Annotated[int | None, option(
     help="Random seed; the same seed on the same machine gives the same numbers.")]
 Set = Annotated[list[str] | None, plain(
     metavar="KEY=VALUE", help="Change a hyper-parameter of the method or a field of the plan; may be repeated.")]
+ClassWeight = Annotated[str | None, plain(
+    metavar="balanced|JSON", help='How much labelled texts of each class count: `balanced`, or numbers such as '
+                                  '{"urgent": 5}; the others count 1.')]
 Truth = Annotated[bool, option(
     help="Report the accuracy of pseudo-labels against the labels in POOL; training never sees them.")]
 KeepLabels = Annotated[bool, option(
@@ -115,6 +139,8 @@ ForceRun = Annotated[bool, option(
 ForceFile = Annotated[bool, option("--force", help="Replace --out if it exists.")]
 Quiet = Annotated[bool, option("--quiet", "-q", callback=console.set_quiet,
                                help="Print only results and errors, without notices and progress.")]
+Verbose = Annotated[bool, option("--verbose", "-v", callback=console.set_verbose, help=(
+    "Print details for support as well: versions, choices, when each stage began, tracebacks; no texts."))]
 Json = Annotated[bool, option("--json", help="Print the result as JSON and nothing else on standard output.")]
 Markdown = Annotated[bool, option("--markdown", help="Print the list as the documentation page docs/methods.md.")]
 CheckpointSeconds = Annotated[float | None, option(hidden=True, min=0.0)]
@@ -134,6 +160,18 @@ def parse_settings(entries: list[str]) -> dict[str, int | float | str]:
             raise SettingError(f"--set {entry!r} is not KEY=VALUE; write for example --set epochs=5")
         settings[key] = _number(value)
     return settings
+
+
+def parse_class_weight(option: str | None) -> str | dict[str, float] | None:
+    """The class weights of --class-weight: a word, or an object of numbers by label."""
+    if option is None or not option.lstrip().startswith("{"):
+        return option
+    try:
+        weights: dict[str, float] = json.loads(option)
+    except ValueError as error:
+        raise SettingError(f"--class-weight {option!r} is not valid JSON ({error}); write for example "
+                           '--class-weight \'{"urgent": 5}\'') from None
+    return weights
 
 
 def _number(value: str) -> int | float | str:

@@ -63,8 +63,11 @@ def predict(
     precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Predict labels for new texts, as a stream.
@@ -102,7 +105,8 @@ def predict(
         farthest = farthest_known(openable(model, backend), coverage) if unknown or coverage is not None else None
         given = {"all": all, "text_column": text_column, "decision": decision, "backend": backend, "farthest": farthest}
         score_shards(model, openable, sources, out, engine or "local", workers, resume=resume, options={
-            "format": kind, "encoding": encoding or "utf-8", **given, **({"rows": shard} if shard else {})})
+            "format": kind, "encoding": encoding or "utf-8", "header": not no_header, "sheet": sheet, **given,
+            **({"rows": shard} if shard else {})})
         return
     inputs = rows_in(sources, text_column)
     opened = openable(model, backend)
@@ -244,7 +248,8 @@ def rows_of(file: File, text_column: str | None) -> Iterable[Row | None]:
     if file.is_stream and text_column is None and (typed or is_plain_text(file, read_options())):
         return (text if text is None else {"text": text} for text in follow_lines(file, PATIENCE))
     source = open_source(file, text_column)
-    if file.is_stream and text_column is None and not file.suffix and detect_format(file, read_options()).name == "csv":
+    if (file.is_stream and file.header and text_column is None and not file.suffix
+            and detect_format(file, read_options()).name == "csv"):
         console.hint(f"{file.name} is read as csv: its first line is a header with a column "
                      f"{quoted_names(source.texts)}")
     return itertools.chain.from_iterable(source.rows())

@@ -30,9 +30,12 @@ def report(
     card: Annotated[bool, options.option("--card", help=f"Also write {CARD} beside the page.")] = False,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     force: options.ForceFile = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Write a page about a model: one HTML file without network.
@@ -67,8 +70,11 @@ def push(
     card: Annotated[Path | None, options.plain(metavar="FILE", help="A card to upload instead of a new one.")] = None,
     private: Annotated[bool, options.option("--private", help="Create a private repository.")] = False,
     text_column: options.TextColumn = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Upload a model and its card to the Hugging Face hub, as one commit.

@@ -30,9 +30,12 @@ def split(
     format: Annotated[str, options.option(metavar="|".join(FORMATS), help="Output format.")] = "jsonl",
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Split texts into labelled, unlabelled, dev and test sets.

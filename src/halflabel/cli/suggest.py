@@ -35,6 +35,8 @@ def suggest(
     seed: options.Seed = None,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     force: options.ForceFile = False,
     config: options.Config = None,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json as jsonlib
 import shlex
 import sys
 from collections.abc import Iterator
@@ -54,10 +55,13 @@ def train(
     minutes: options.Minutes = None,
     seed: options.Seed = None,
     set: options.Set = None,
+    class_weight: options.ClassWeight = None,
     device: options.Device = None,
     precision: options.Precision = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     annotator_column: options.AnnotatorColumn = None,
     views: options.Views = None,
@@ -71,6 +75,7 @@ def train(
     json: options.Json = False,
     checkpoint_seconds: options.CheckpointSeconds = None,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Train a classifier on few labelled and many unlabelled texts.
@@ -100,7 +105,11 @@ def train(
         compute = choose_compute(device or "auto", precision or "auto", local_rank=process.local_rank)
         settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
                                 changes=changes, seed=seed or 0, names=phrases,
-                                label_names=names_of_labels(rows.labels) if names is None else None)
+                                label_names=names_of_labels(rows.labels) if names is None else None,
+                                class_weight=options.parse_class_weight(class_weight))
+        console.detail(f"{len(texts.labelled):,} labelled and {len(texts.pool):,} unlabelled texts are read")
+        console.detail(f"settings: {jsonlib.dumps(replace(settings, names={}).to_json())}")
+        console.detail(f"{compute.to_json()}, {process.number} process{'es' * (process.number > 1)}")
         texts = add_views(texts, Views(files.views, back_translate, there, back), settings, text_column)
         texts = replace(texts, notices=[*kept, *annotator_notices, *name_notices, *texts.notices, *dev_overlap(texts)])
         run(settings, texts, out, compute, resume=resume,
@@ -165,6 +174,7 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, compute: Compute, *
 
     process = this_process()
     console.note(*texts.notices)
+    console.detail("training begins")
     folder = replacing(out, RUN) if process.first and not resume else nullcontext()
     with (folder, handle_interrupt(out, resume=resume), connected(process, compute.device) as ranks,
           console.meter() as meter):
@@ -174,6 +184,7 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, compute: Compute, *
                 keep_labels=keep_labels, compute=compute, ranks=ranks)
         except RunFinished as finished:
             console.hint(str(finished))
+    console.detail("training has ended")
 
 
 @contextmanager

@@ -41,11 +41,14 @@ def update(
     dev: options.Dev = None,
     text_column: options.TextColumn = None,
     encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     annotator_column: options.AnnotatorColumn = None,
     force: options.ForceRun = False,
     json: options.Json = False,
     quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Train a model again with more labels, and say what changed.

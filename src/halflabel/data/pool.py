@@ -23,7 +23,7 @@ from halflabel.cache_limit import in_use
 from halflabel.data.columns import TextColumn, arrow_strings, write_arrow
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.cells import text_cells
-from halflabel.data.readers.files import File, as_files, reading_as
+from halflabel.data.readers.files import File, as_files, reading_as, within_memory
 from halflabel.data.readers.formats import Row, SourceTable, detect_format
 from halflabel.data.readers.read import (
     find_column,
@@ -90,11 +90,12 @@ class PoolSource:
         """Batches of rows, or of those from start to stop: the text as `text`, and all other columns as they are."""
         options = read_options(*self.texts)
         form = None if self.file is None else detect_format(self.file, options)
-        if self.file is None or form is None or form.rows is None:
-            yield from ([{"text": text or ""} for text in columns[0].to_pylist()] for columns in self.batches())
-            return
-        batches = form.rows(self.file, options) if part is None or form.part is None else form.part(self.file, *part)
-        yield from (self._with_text(rows, position) for rows, position in batches)
+        with within_memory(self.name):
+            if self.file is None or form is None or form.rows is None:
+                yield from ([{"text": text or ""} for text in columns[0].to_pylist()] for columns in self.batches())
+                return
+            batches = form.rows(self.file, options) if part is None or not form.part else form.part(self.file, *part)
+            yield from (self._with_text(rows, position) for rows, position in batches)
 
     def _with_text(self, rows: list[Row], position: Callable[[int], str]) -> list[Row]:
         texts = join_texts([text_cells([row.pop(name, None) for row in rows], column=name,
@@ -111,7 +112,8 @@ def open_source(source: Any, text: str | None = None) -> PoolSource:
     form = detect_format(source, options) if isinstance(source, File) and not Path(source.path).is_dir() else None
     if form is None or form.stream is None:
         return open_source(read(source, text=text, labels=False))
-    table = (form.head or form.read)(source, options)
+    with within_memory(source.name):
+        table = (form.head or form.read)(source, options)
     if not table.rows:
         raise DataError(f"{source.name} has no rows; give at least one text")
     columns = find_text(table, source.name, text)
@@ -130,17 +132,18 @@ def _has_labels(table: SourceTable, source: str, texts: list[str]) -> bool:
     return column not in (None, *texts) and any(cell not in (None, "", -1) for cell in table.column(str(column)))
 
 
-def open_pool(sources: Any, *, text: str | None = None, encoding: str | None = None, folder: Path | None = None
-              ) -> tuple[Corpus, list[Notice]]:
+def open_pool(sources: Any, *, text: str | None = None, encoding: str | None = None, header: bool | None = None,
+              sheet: str | None = None, folder: Path | None = None) -> tuple[Corpus, list[Notice]]:
     """The distinct, non-empty texts of files, globs, frames or corpora as a lazy corpus, and notices about them."""
     given = sources if isinstance(sources, (list, tuple)) else [sources]
-    with reading_as(encoding):
+    with reading_as(encoding, header, sheet):
         opened = [open_source(source, text) for source in as_files(given)]
     views = opened[0].views if len({tuple(source.views) for source in opened}) == 1 else []
     name = ", ".join(dict.fromkeys(source.name for source in opened))
     key = _hash(json.dumps([VERSION, views, [[source.digest(), *source.texts] for source in opened]]).encode())
     path = (folder or cache_folder() / "pools") / key
-    lock = in_use(path, lambda: write_folder(path, lambda new: _build(new, opened, views), shared=True))
+    with within_memory(name):
+        lock = in_use(path, lambda: write_folder(path, lambda new: _build(new, opened, views), shared=True))
     info = json.loads((path / INFO_FILE).read_text(encoding="utf-8"))
     notices = [Notice(f"the labels in {source.name} are not used for training; --truth measures pseudo-labels by them")
                for source in opened if source.has_labels]

@@ -1,12 +1,14 @@
-"""Frequencies of the labels in the labelled texts, and labels that occur too rarely or too often to be learnt."""
+"""Frequencies of the labels in the labelled texts, class weights, and labels that are too rare or frequent to learn."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from halflabel.errors import SettingError
 from halflabel.notices import Notice
 
 REASONS = {
@@ -14,6 +16,7 @@ REASONS = {
     "always": "every labelled text has it",
     "once": "only one labelled text has it",
 }
+BALANCED = "balanced"  # class weights that make all classes count alike
 MAX_NAMES = 10  # of labels in a notice
 
 
@@ -43,3 +46,22 @@ def unlearnable_notices(labels: Sequence[dict[str, Any]]) -> list[Notice]:
             notices.append(Notice(f"{len(names)} label{'s' * (len(names) > 1)} can hardly be learnt, since {why}: "
                                   f"{', '.join(names[:MAX_NAMES])}{more}"))
     return notices
+
+
+def text_weights(choice: str | Mapping[str, float], y: Tensor, names: Sequence[Any]) -> Tensor:
+    """The class weight of each labelled text's label, (N_l,) from one-hot labels (N_l, K).
+
+    BALANCED weighs a class by N_l / (K * texts of the class), as scikit-learn does; classes that a mapping leaves out
+    have weight 1.
+    """
+    if choice == BALANCED:
+        counts = y.sum(dim=0)
+        weights = len(y) / (len(counts) * counts.clamp_min(1.0))
+    else:
+        assert not isinstance(choice, str), "the only word is balanced"
+        labels = [str(name) for name in names]
+        if unknown := [label for label in choice if label not in labels]:
+            raise SettingError(f"there is a class weight for '{unknown[0]}', which no labelled text has; the labels "
+                               f"are {', '.join(labels[:12])}.")
+        weights = torch.tensor([choice.get(label, 1.0) for label in labels], dtype=y.dtype)
+    return weights[y.argmax(dim=1)]

@@ -63,6 +63,8 @@ class Options:
     text_column: str | None = None
     decision: str | None = None
     encoding: str = "utf-8"
+    header: bool = True
+    sheet: str | None = None
     backend: str | None = None
     farthest: float | None = None  # distance from all classes beyond which a text gets no label
 
@@ -100,7 +102,7 @@ class ScoringJob:
 
     @property
     def files(self) -> list[File]:
-        return [File(path, self.options.encoding) for path in self.inputs]
+        return [File(path, self.options.encoding, self.options.header, self.options.sheet) for path in self.inputs]
 
     def model(self) -> Model:
         """The model, opened once in a process."""
@@ -205,7 +207,7 @@ def _compare(earlier: dict[str, Any], now: dict[str, Any], out: str) -> None:
             raise OutputError(f"{out} has shards of other texts ({old['path']} was scored, not {new['path']} as it is "
                               f"now); {again}")
     for name, value in now["options"].items():
-        if earlier["options"].get(name) != value:
+        if earlier["options"].get(name, getattr(Options(), name)) != value:
             raise OutputError(f"{out} has shards with {name} = {earlier['options'].get(name)}, not {value}; {again}")
     if earlier["halflabel"] != now["halflabel"]:
         raise OutputError(f"{out} has shards of halflabel {earlier['halflabel']}; resume it with that version (pip "

@@ -102,6 +102,7 @@ class Problem:
     truth: Tensor | None = None  # (N_u, K) labels of the pool, only for measuring pseudo-labels
     task: Task = "multi-class"
     start: StartResult = StartResult()
+    weight: Tensor | None = None  # (N_l,) of labelled texts in the loss; all alike if None
 
     @property
     def labelled(self) -> int:
@@ -110,6 +111,8 @@ class Problem:
     def target(self, rows: np.ndarray) -> Target:
         """Targets of labelled rows; unknown labels are masked."""
         y = self.y[torch.from_numpy(rows)]
+        if self.weight is not None:
+            return Target(y, self.weight[torch.from_numpy(rows)])
         known = ~y.isnan()
         return Target(y, y.new_ones(len(y))) if bool(known.all()) else Target(y.nan_to_num(), known.to(y.dtype))
 

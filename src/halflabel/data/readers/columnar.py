@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -29,6 +30,8 @@ def read_parquet(file: File, options: ReadOptions) -> SourceTable:
     def column(name: str) -> list[Any]:
         try:
             return list(parquet.read(columns=[name]).column(name).to_pylist())
+        except pa.ArrowMemoryError:
+            raise
         except (pa.ArrowException, OSError, ValueError) as error:
             raise DataError(f"{file.name}, column {name!r}: damaged ({first_line(error)}); write the file again"
                             ) from None
@@ -111,7 +114,8 @@ def _open_parquet(file: File) -> Any:
         raise DataError(f"{file.name} is not a complete Parquet file ({first_line(error)}); copy or write it again"
                         ) from None
     groups = (parquet.metadata.row_group(i) for i in range(parquet.metadata.num_row_groups))
-    file.check_size(max(parquet.metadata.num_rows, sum(group.total_byte_size for group in groups)))
+    file.check_size(max(parquet.metadata.num_rows, sum(group.total_byte_size for group in groups)),
+                    os.stat(file.local_path).st_size)
     return parquet
 
 

@@ -37,11 +37,15 @@ HEAD = 1 << 16  # bytes by which a format is detected
 BLOCK = 1 << 22  # bytes in memory at a time
 MAX_RATIO = 100  # of decompressed to stored bytes, from MIN_BOMB decompressed bytes on; texts compress 2 to 20 times
 MIN_BOMB = 1 << 26
-BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff")  # formats that have no encoding: Parquet and Arrow
+ZIP_MAGIC = b"PK\x03\x04"
+BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", ZIP_MAGIC)  # no encoding: Parquet, Arrow, workbooks
 COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSION_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
 UTF8 = "utf-8"
-text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)  # of the files that are opened
+# how the files that are opened are read: their encoding, whether a table has a header, the sheet of a workbook
+text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)
+table_header: ContextVar[bool] = ContextVar("table_header", default=True)
+workbook_sheet: ContextVar[str | None] = ContextVar("workbook_sheet", default=None)
 
 
 def check_encoding(name: str) -> str:
@@ -56,13 +60,17 @@ def check_encoding(name: str) -> str:
 
 
 @contextmanager
-def reading_as(encoding: str | None) -> Iterator[None]:
-    """Files that are named within the block have this encoding; without one, nothing changes."""
-    token = text_encoding.set(check_encoding(encoding) if encoding else text_encoding.get())
+def reading_as(encoding: str | None = None, header: bool | None = None, sheet: str | None = None) -> Iterator[None]:
+    """Files that are named within the block are read in this way; what is None does not change."""
+    encodings = text_encoding.set(check_encoding(encoding) if encoding else text_encoding.get())
+    headers = table_header.set(table_header.get() if header is None else header)
+    sheets = workbook_sheet.set(sheet or workbook_sheet.get())
     try:
         yield
     finally:
-        text_encoding.reset(token)
+        text_encoding.reset(encodings)
+        table_header.reset(headers)
+        workbook_sheet.reset(sheets)
 
 
 class StreamCopy(NamedTuple):
@@ -78,6 +86,8 @@ class File:
 
     path: str
     encoding: str = field(default_factory=text_encoding.get)
+    header: bool = field(default_factory=table_header.get)  # whether the first row of a table names its columns
+    sheet: str | None = field(default_factory=workbook_sheet.get)  # of a workbook; None is the first
 
     @property
     def is_utf8(self) -> bool:
@@ -159,23 +169,23 @@ class File:
         with self._explained(), self.stored() as raw:
             stream = self._decompressed(raw)
             raw.seek(0)  # in memory://, all that open a file share one position
-            blocks = self._bounded(iter(lambda: bytes(stream.read(size)), b""))
+            blocks = self._bounded(iter(lambda: bytes(stream.read(size)), b""), raw)
             first = next(blocks, b"")
             blocks = chain([first] if first else [], blocks)
             yield from blocks if self.is_utf8 or first.startswith(BINARY_MAGIC) else self._as_utf8(blocks)
 
-    def _bounded(self, blocks: Iterator[bytes]) -> Iterator[bytes]:
+    def _bounded(self, blocks: Iterator[bytes], raw: IO[bytes]) -> Iterator[bytes]:
         """The same blocks; a compressed file that grows beyond measure is refused before it fills the memory."""
         size = 0
         for block in blocks:
             size += len(block)
             if self.compression:
-                self.check_size(size)
+                self.check_size(size, raw.tell())
             yield block
 
-    def check_size(self, size: int) -> None:
-        """Refuses a compressed file by its decompressed bytes, or rows."""
-        if size > max(MIN_BOMB, MAX_RATIO * os.stat(self.local_path).st_size):
+    def check_size(self, size: int, stored: int) -> None:
+        """Refuses a compressed file by the bytes, or rows, that so many stored bytes contain."""
+        if size > max(MIN_BOMB, MAX_RATIO * stored):
             raise DataError(f"{self.name} decompresses to more than {MAX_RATIO} times its size, as no texts do; write "
                             "it without compression if it is right")
 
@@ -276,14 +286,24 @@ class File:
             raise DataError(f"{self.name} cannot be read ({first_line(error)}); check the path") from None
 
     def digest(self) -> str:
-        """A hash of the bytes as they are stored or were received, and of their encoding."""
+        """A hash of the bytes as they are stored or were received, and of how they are read."""
         if self.is_stream or self.is_remote:
             stored = self._copy.digest[:32]
         else:
             with open(self.path, "rb") as raw:
                 # processors have instructions for SHA-256
                 stored = hashlib.file_digest(raw, "sha256").hexdigest()[:32]
-        return stored if self.is_utf8 else f"{stored} {self.encoding}"
+        ways = [self.encoding] * (not self.is_utf8) + ["no header"] * (not self.header)
+        return " ".join([stored, *ways, *([] if self.sheet is None else [f"sheet {self.sheet}"])])
+
+
+@contextmanager
+def within_memory(name: str) -> Iterator[None]:
+    """Turns a lack of memory while a source is read into a DataError."""
+    try:
+        yield
+    except MemoryError:
+        raise DataError(f"{name} is too large for the memory of this machine; split it into smaller files") from None
 
 
 def first_line(error: Exception) -> str:

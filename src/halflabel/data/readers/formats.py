@@ -21,7 +21,7 @@ from halflabel.data.readers.files import File, compression_of, decode
 from halflabel.errors import DataError
 
 UNSUPPORTED = {
-    b"PK\x03\x04": ("a zip or Excel", "unpack it, or export it as CSV"),
+    b"\xd0\xcf\x11\xe0": ("an encrypted or old Excel", "save it as .xlsx without a password, or as CSV"),
     b"\xff\xfe": ("UTF-16 text, not a UTF-8", "save it as UTF-8, or name its encoding with --encoding utf-16"),
     b"\xfe\xff": ("UTF-16 text, not a UTF-8", "save it as UTF-8, or name its encoding with --encoding utf-16"),
     b"%PDF": ("a PDF", "save its texts as plain text or CSV"),
@@ -165,6 +165,8 @@ def _detect(file: File, start: bytes, content: Callable[[], bytes], options: Rea
     if form := next(by_magic, None) or next(by_suffix, None):
         return form
     text = decode(start[: start.rfind(b"\n") + 1] or content(), file.name)
+    if not file.header:
+        return formats()["csv"]
     return max(known, key=lambda form: form.confidence(text, options))
 
 
@@ -177,6 +179,11 @@ def from_records(records: list[dict[str, Any]], position: Callable[[int], str]) 
     """Records as a table; a missing key is null."""
     names = list(dict.fromkeys(key for record in records for key in record))
     return SourceTable(names, len(records), lambda name: [record.get(name) for record in records], position, typed=True)
+
+
+def numbered(columns: int) -> list[str]:
+    """The names of the columns of a table without a header: their numbers, from 1."""
+    return [str(number) for number in range(1, columns + 1)]
 
 
 def flat_row(row: Row) -> Row:

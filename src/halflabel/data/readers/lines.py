@@ -10,6 +10,7 @@ from halflabel.data.columns import arrow_strings
 from halflabel.data.readers.files import File, decode, line_blocks, whole_lines
 from halflabel.data.readers.formats import Format, ReadOptions, SourceTable, empty, register_format
 
+BLOCK = 1 << 20  # bytes in memory at a time; lines may be so short that each takes 50 times as much there
 LINE_END = re.compile(r"\r\n|\n|\r")
 
 
@@ -30,7 +31,7 @@ def _table(lines: list[str]) -> SourceTable:
 def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
     """The lines, a block at a time."""
     first = 1
-    for block in line_blocks(file):
+    for block in line_blocks(file, BLOCK):
         lines = split_lines(decode(block, file.name, first=first))
         first += block.count(b"\n")
         yield [arrow_strings(lines)]

@@ -11,8 +11,8 @@ from typing import Any
 from halflabel.data.corpus import Corpus, TextLabel
 from halflabel.data.readers.cells import label_cells, text_cells
 from halflabel.data.readers.columnar import dataset_folder, frame_table
-from halflabel.data.readers.files import File, as_files, reading_as
-from halflabel.data.readers.formats import ReadOptions, SourceTable, read_table
+from halflabel.data.readers.files import File, as_files, reading_as, within_memory
+from halflabel.data.readers.formats import ReadOptions, SourceTable, numbered, read_table
 from halflabel.errors import DataError
 
 TEXT_NAMES = (
@@ -25,17 +25,19 @@ UNLABELLED_FOLDERS = ("unlabelled", "unlabeled", "unsup")
 
 
 def read(source: Any, *, text: str | None = None, label: str | None = None, labels: bool = True,
-         encoding: str | None = None) -> Corpus:
+         encoding: str | None = None, header: bool | None = None, sheet: str | None = None) -> Corpus:
     """Texts and labels of a file, of standard input ("-"), of several files or globs, or of a frame in memory.
 
-    Files are csv, tsv, jsonl, json, parquet, arrow or txt (one text per line), optionally compressed by gzip or zstd,
-    and exports of Label Studio, doccano and Prodigy. A folder has one subfolder of text files for each label, or is a
-    Hugging Face dataset on disk. The format is detected by content and suffix. Columns are found by name
+    Files are csv, tsv, xlsx, jsonl, json, parquet, arrow or txt (one text per line), optionally compressed by gzip or
+    zstd, and exports of Label Studio, doccano and Prodigy. A folder has one subfolder of text files for each label, or
+    is a Hugging Face dataset on disk. The format is detected by content and suffix. Columns are found by name
     (`TEXT_NAMES`, `LABEL_NAMES`, in any case, `text` and `label`/`labels` first) unless `text` and `label` name them;
     `text="title,body"` joins two columns. Without a label column nothing is labelled, and `labels=False` ignores
     labels. The columns `aug_0`, `aug_1`, ... become views; an empty view is replaced by the text itself.
 
-    Text files are UTF-8 unless `encoding` names another encoding of Python, such as cp1252.
+    Text files are UTF-8 unless `encoding` names another encoding of Python, such as cp1252. With `header=False` the
+    first line of a csv, tsv or Excel file is data, and columns are named by their numbers: `text="1", label="2"`. Of an
+    Excel workbook the first sheet is read unless `sheet` names another.
 
     Not labelled: null, a missing key, an empty cell, NaN, the number -1. The string "-1" is refused. Whitespace around
     the name of a label is removed. Whole floats become ints, other floats are refused. Lists become tuples (`[]`: known
@@ -44,25 +46,26 @@ def read(source: Any, *, text: str | None = None, label: str | None = None, labe
 
     Raises DataError: one sentence that names the file and the line, record or row (from 1, including the header).
     """
-    with reading_as(encoding):
+    with reading_as(encoding, header, sheet):
         sources = as_files(source if isinstance(source, (list, tuple)) else [source])
         return concat_corpora([_read(file, text, label, labels=labels) for file in sources])
 
 
 def _read(source: Any, text: str | None, label: str | None, *, labels: bool) -> Corpus:
     """Texts and labels of one file or frame."""
-    if isinstance(source, File):
-        name, folder = source.name, Path(source.path)
-        table = folder_table(folder) if folder.is_dir() else read_table(source, read_options(text, label))
-    else:
-        name = f"the {type(source).__name__}"
-        table = frame_table(source, name)
-    if not table.rows:
-        raise DataError(f"{name} has no rows; give at least one text")
-    columns = find_text(table, name, text)
-    if not columns and not isinstance(source, File) and len(table.names) == 1:
-        columns = table.names
-    return _corpus(table, name, columns, find_column(table, name, label, "label") if labels else None)
+    name = source.name if isinstance(source, File) else f"the {type(source).__name__}"
+    with within_memory(name):
+        if isinstance(source, File):
+            folder = Path(source.path)
+            table = folder_table(folder) if folder.is_dir() else read_table(source, read_options(text, label))
+        else:
+            table = frame_table(source, name)
+        if not table.rows:
+            raise DataError(f"{name} has no rows; give at least one text")
+        columns = find_text(table, name, text)
+        if not columns and not isinstance(source, File) and len(table.names) == 1:
+            columns = table.names
+        return _corpus(table, name, columns, find_column(table, name, label, "label") if labels else None)
 
 
 def read_options(*columns: str | None) -> ReadOptions:
@@ -122,8 +125,10 @@ def find_column(table: SourceTable, source: str, name: str | None, role: str) ->
         columns = [column for column in table.names if column == name]
         columns = columns or [column for column in table.names if column.strip().lower() == name.strip().lower()]
         if not columns:
-            raise DataError(f"{source} has no column {name!r}; its columns are {quoted_names(table.names)}: name one "
-                            f"with --{role}-column")
+            remedy = f"name one with --{role}-column"
+            if name.strip().isdigit() and not table.typed:
+                remedy += ", or add --no-header if its first line is data, which makes numbers the names of columns"
+            raise DataError(f"{source} has no column {name!r}; its columns are {quoted_names(table.names)}: {remedy}")
     elif role in table.roles:
         return table.roles[role]
     else:
@@ -151,8 +156,12 @@ def join_texts(columns: Sequence[list[str]]) -> list[str]:
 
 def no_text_column(table: SourceTable, source: str) -> DataError:
     """The error about a table without a recognised text column."""
-    return DataError(f"{source}: none of the columns {quoted_names(table.names)} is known to contain texts; name the "
-                     "text column with --text-column, or add a header such as 'text,label' as the first line")
+    remedy = "name the text column with --text-column"
+    if table.names == numbered(len(table.names)):
+        remedy = "give the numbers of its columns, such as --text-column 1 --label-column 2"
+    elif not table.typed:
+        remedy += ", or if the first line is no header, give --no-header --text-column 1 --label-column 2"
+    return DataError(f"{source}: none of the columns {quoted_names(table.names)} is known to contain texts; {remedy}")
 
 
 def usual_columns(names: Sequence[str], role: str) -> list[str]:
