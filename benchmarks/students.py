@@ -31,7 +31,7 @@ from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
-from halflabel.students.distillation import AGREE, STRENGTH, agreeing_threshold, fit_and_try, fit_student
+from halflabel.students.distillation import AGREE, STRENGTH, agreeing_threshold, fit_and_try, fit_student, word_vectors
 from halflabel.students.ngrams import KINDS
 from halflabel.students.student import Student
 from protocol import RESULTS, Results, load, sample_per_class
@@ -74,11 +74,13 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float])
     shared = {"per_class": per_class, "unlabelled": unlabelled, "n_test": len(test)}
     lines: list[dict[str, Any]] = []
     ways: dict[str, Answer] = {"teacher": model.probabilities}
+    words = word_vectors(model, texts)
     for strength in strengths:
         lines.append(shared | {"model": "teacher", "strength": strength, "accuracy": float((expected == truth).mean())})
         for kind in KINDS:
-            trial = fit_and_try(kind, model, texts, p, strength)
-            student = trial.calibration(fit_student(kind, model, texts, p, strength))
+            known = words if kind == "static" else None
+            trial = fit_and_try(kind, model, texts, p, known, strength)
+            student = trial.calibration(fit_student(kind, model, texts, p, known, strength))
             both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
             lines += [shared | {"strength": strength} | line
                       for line in measure(kind, student, both, test, truth, expected)]

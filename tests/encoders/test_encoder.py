@@ -15,6 +15,7 @@ from halflabel.encoders.encoder import pool
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import VectorInputs
 from halflabel.encoders.loading import load_encoder, locate, restore_encoder
+from halflabel.encoders.tokenizer import whole_words
 from halflabel.errors import EncoderError, ModelError
 
 
@@ -107,3 +108,17 @@ def test_entries_of_frozen_vectors_are_dropped_only_in_training() -> None:
     first, again = (source(rows, views, np.random.default_rng(1))[0] for _ in range(2))
     assert torch.equal(first, again) and 0.25 < float((first > 0).float().mean()) < 0.35
     assert float(first.mean()) == pytest.approx(1.0, abs=0.1)
+
+
+def test_the_vocabulary_has_whole_words(tiny_encoder: str) -> None:
+    assert "goal" in load_encoder(tiny_encoder).vocabulary()
+
+    class SentencePieces:
+        def get_vocab(self) -> dict[str, int]:
+            return {"ing": 3, "▁x": 2, "▁late": 1, "▁goal": 0, "▁4th": 4}
+
+    class WordPieces:
+        def get_vocab(self) -> dict[str, int]:
+            return {"##ing": 0, "late": 2, "goal": 1, "[CLS]": 3}
+
+    assert whole_words(SentencePieces()) == whole_words(WordPieces()) == ["goal", "late"]
