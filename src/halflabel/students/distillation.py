@@ -176,14 +176,20 @@ def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
     values, the weights of these features become part of those of the words: similar words get similar weights.
     """
     features = fit_features(kind, texts, len(teacher.classes), words)
-    x, y, number = tf_idf_matrix(features, texts), p.astype(np.float32), len(features.buckets)
-    vectors = np.zeros((number, 0 if words is None else words.vectors.shape[1]), np.float32)
+    x, number = tf_idf_matrix(features, texts), len(features.buckets)
+    vectors = vectors_of(features, words, x)
+    weights, bias = fit_linear(x, x @ vectors, p.astype(np.float32), teacher.task, strength)
+    return Student(teacher.classes, teacher.task, features, weights[:number] + vectors @ weights[number:], bias)
+
+
+def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
+    """The vectors of features that are words, (F, H), scaled so that means by rows of x (N, F) are of length one."""
+    vectors = np.zeros((len(features.buckets), 0 if words is None else words.vectors.shape[1]), np.float32)
     if words is not None:
         found = features.feature_of[words.buckets]
         vectors[found[found >= 0]] = words.vectors[found >= 0]
-        vectors /= np.sqrt(((x @ vectors) ** 2).sum() / len(texts)) + EPSILON  # so that means have length one, like x
-    weights, bias = fit_linear(x, x @ vectors, y, teacher.task, strength)
-    return Student(teacher.classes, teacher.task, features, weights[:number] + vectors @ weights[number:], bias)
+        vectors /= np.sqrt(((x @ vectors) ** 2).sum() / x.shape[0]) + EPSILON
+    return vectors
 
 
 def fit_features(kind: Kind, texts: Sequence[str], labels: int, words: WordVectors | None = None) -> TfIdf:
