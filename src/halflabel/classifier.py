@@ -287,14 +287,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self._model.save(Path(folder))
 
     @overload
-    def distill(self, pool: Any, *, student: str = "static", cascade: Literal[False] = False,
+    def distill(self, pool: Any, *, student: str = "words", cascade: Literal[False] = False,
                 labelled: tuple[Any, Any] | None = None) -> Student: ...
 
     @overload
-    def distill(self, pool: Any, *, student: str = "static", cascade: Literal[True], agree: float | None = None,
+    def distill(self, pool: Any, *, student: str = "words", cascade: Literal[True], agree: float | None = None,
                 speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Cascade: ...
 
-    def distill(self, pool: Any, *, student: str = "static", cascade: bool = False, agree: float | None = None,
+    def distill(self, pool: Any, *, student: str = "words", cascade: bool = False, agree: float | None = None,
                 speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Student | Cascade:
         """A small, fast model that imitates this one and needs no torch, fitted to its answers on unlabelled texts.
 

@@ -54,7 +54,7 @@ def model(tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def student(model: Path) -> Student:
-    return TextClassifier.load(model).distill(POOL)
+    return TextClassifier.load(model).distill(POOL, student="static")
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ def distill(
     student: Annotated[str, options.option(
         metavar="static|words|characters",
         help="What the student has weights of: words and pairs of words (words); these, with similar weights for words "
-             "of similar meaning (static); or 3 to 5 characters (characters).")] = "static",
+             "of similar meaning (static); or 3 to 5 characters (characters).")] = "words",
     cascade: Annotated[bool, options.option(
         "--cascade", help="Copy the model into SMALL, to answer the texts of which the student is not sure.")] = False,
     agree: Annotated[float | None, options.option(

@@ -80,7 +80,7 @@ class Goal:
 Refit = Callable[[Corpus], TrainedModel]  # the teacher's method, trained again on some of its labelled texts
 
 
-def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "static", cascade: Goal | None = None,
+def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", cascade: Goal | None = None,
             labelled: Corpus | None = None, trained_on: NDArray[np.uint64] | None = None, refit: Refit | None = None,
             seed: int = 0, progress: Progress | None = None) -> Student:
     """A student of the teacher, and in its report how it compares on held-out texts of the pool.
