@@ -2,12 +2,16 @@
 
     python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
     python benchmarks/students.py --data FOLDER --part test
+    python benchmarks/students.py --data FOLDER --part million [--texts 1000000]
+    python benchmarks/students.py --data FOLDER --part startup
     python benchmarks/students.py --plot
 
 The teacher is `lift` on the frozen encoder. `choose` measures on training texts outside the sample, by cached vectors
 and without speed: settings are chosen by it. `test` measures on the official test set, and in the same run the speed of
 all, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32 and in
-bf16. Each cascade is made for an agreement of 0.99. `--plot` only draws docs/students.svg from the results; there,
+bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of the words'
+vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on texts of AG
+News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the results; there,
 SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio to
 `halflabel predict`, from throughput.jsonl.
 """
@@ -16,14 +20,19 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
 import torch
+from scipy.sparse import csr_matrix
 
 import cached_scores
 from halflabel import TextClassifier
@@ -31,15 +40,30 @@ from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
-from halflabel.students.distillation import AGREE, STRENGTH, agreeing_threshold, fit_and_try, fit_student
+from halflabel.students.distillation import (
+    AGREE,
+    STRENGTH,
+    WordVectors,
+    agreeing_threshold,
+    fit_and_try,
+    fit_features,
+    fit_linear,
+    fit_student,
+    tf_idf_matrix,
+    vectors_of,
+    word_vectors,
+)
 from halflabel.students.ngrams import KINDS
 from halflabel.students.student import Student
-from protocol import RESULTS, Results, load, sample_per_class
+from protocol import RESULTS, Results, Sample, load, sample_per_class
 
 SETS = {"ag_news": (25, 10_000), "clinc150": (10, 9_000), "arxiv_topics10": (10, 8_000)}  # per class, unlabelled
 OUTSIDE = 3000  # training texts outside the sample that settings are chosen on
 TIMED = 1000  # test texts that speed is measured on
 BATCH = 32  # texts, as in sentence-transformers
+EXCHANGED = 3  # words of a text, in the million
+STARTS = 10
+ALONE = "vectors of words"
 SVG = Path(__file__).parent.parent / "docs" / "students.svg"
 Answer = Callable[[Sequence[str]], Any]
 
@@ -47,6 +71,9 @@ Answer = Callable[[Sequence[str]], Any]
 def main() -> None:
     options = parse()
     results = Results("students")
+    if options.part in ("million", "startup") and not options.plot:
+        time_command(options, results)
+        return
     for seed in range(0 if options.plot else options.splits):
         for name in options.sets:
             wanted = [strength for strength in options.strength
@@ -61,29 +88,31 @@ def main() -> None:
 
 def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float]) -> list[dict[str, Any]]:
     """One line for the teacher, and for each student and its cascade."""
-    per_class, unlabelled = SETS[name]
-    sample = sample_per_class(load(data, name, "train"), per_class, unlabelled, seed)
+    sample, model, p = teach(data, name, seed)
     texts = sample.pool.texts
-    model = TextClassifier("lift", plan="frozen", random_state=seed).fit(
-        sample.labelled.texts, sample.labelled.labels, texts).model_
-    assert isinstance(model, TrainedModel)
     test = load(data, name, "test") if part == "test" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
-    p = model.probabilities_of(cached_scores.scores(model, texts))
     expected = cached_scores.scores(model, test.texts).argmax(axis=1)
     truth = model.classes.matrix(test.labels).argmax(axis=1)
-    shared = {"per_class": per_class, "unlabelled": unlabelled, "n_test": len(test)}
+    shared = {"per_class": SETS[name][0], "unlabelled": len(texts), "n_test": len(test)}
     lines: list[dict[str, Any]] = []
     ways: dict[str, Answer] = {"teacher": model.probabilities}
+    words = word_vectors(model, texts)
     for strength in strengths:
         lines.append(shared | {"model": "teacher", "strength": strength, "accuracy": float((expected == truth).mean())})
         for kind in KINDS:
-            trial = fit_and_try(kind, model, texts, p, strength)
-            student = trial.calibration(fit_student(kind, model, texts, p, strength))
+            known = words if kind == "static" else None
+            trial = fit_and_try(kind, model, texts, p, known, strength)
+            student = trial.calibration(fit_student(kind, model, texts, p, known, strength))
             both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
             lines += [shared | {"strength": strength} | line
                       for line in measure(kind, student, both, test, truth, expected)]
             if strength == STRENGTH:
                 ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
+    if words is not None and STRENGTH in strengths:
+        alone = vectors_alone(model, texts, p, words)
+        ways[ALONE], given = alone.probabilities, alone.scores(test.texts).argmax(axis=1)
+        lines.append(shared | {"model": ALONE, "strength": STRENGTH, "accuracy": float((given == truth).mean()),
+                               "agreement": float((given == expected).mean())})
     rates = speeds(model, ways, test) if part == "test" else {}
     for line in lines:
         if line["strength"] == STRENGTH and rates:
@@ -91,6 +120,57 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float])
                 f"times_{base}": rates[line["model"]] / rates[base] for base in ("teacher", "fp32", "bf16")}
     print(name, seed, *lines, sep="\n", flush=True)
     return lines
+
+
+def teach(data: Path, name: str, seed: int) -> tuple[Sample, TrainedModel, np.ndarray]:
+    """A sample, the teacher that was trained on it, and the teacher's probabilities of the pool, (N, K)."""
+    sample = sample_per_class(load(data, name, "train"), *SETS[name], seed)
+    model = TextClassifier("lift", plan="frozen", random_state=seed).fit(
+        sample.labelled.texts, sample.labelled.labels, sample.pool.texts).model_
+    assert isinstance(model, TrainedModel)
+    return sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts))
+
+
+def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, words: WordVectors) -> Student:
+    """A student with no weights but those of the mean vector of a text's words."""
+    features = fit_features("static", texts, len(teacher.classes), words)
+    x = tf_idf_matrix(features, texts)
+    vectors = vectors_of(features, words, x)
+    weights, bias = fit_linear(csr_matrix((len(texts), 0), dtype=np.float32), x @ vectors, p.astype(np.float32),
+                               teacher.task, STRENGTH)
+    return Student(teacher.classes, teacher.task, features, vectors @ weights, bias)
+
+
+def time_command(options: argparse.Namespace, results: Results) -> None:
+    """Seconds of `halflabel predict` with a static student of AG News: for many texts, or for one in new processes."""
+    sample, model, p = teach(options.data, "ag_news", 0)
+    texts = sample.pool.texts
+    student = fit_student("static", model, texts, p, word_vectors(model, texts))
+    with TemporaryDirectory() as place:
+        folder, file = Path(place) / "student", Path(place) / "texts.txt"
+        student.save(folder)
+        number, repeats = (1, STARTS) if options.part == "startup" else (options.texts, 1)
+        write_texts(file, texts, number)
+        command = [sys.executable, "-m", "halflabel", "predict", str(folder), str(file), "--force", "--out"]
+        seconds = []
+        for _ in range(repeats):
+            began = time.perf_counter()
+            subprocess.run([*command, str(Path(place) / "out.jsonl")], check=True, stdout=subprocess.DEVNULL)
+            seconds.append(time.perf_counter() - began)
+    line = {"texts": number, "seconds": statistics.median(seconds), "slowest": max(seconds), "repeats": repeats}
+    results.add(set="ag_news", seed=0, part=options.part, model="static", **line)
+    print(options.part, line)
+
+
+def write_texts(file: Path, texts: Sequence[str], number: int) -> None:
+    """Texts with some words of others, one in a line."""
+    rng, words = random.Random(0), [text.split() for text in texts]
+    with open(file, "w", encoding="utf-8") as lines:
+        for _ in range(number):
+            text = list(rng.choice(words))
+            for _ in range(EXCHANGED):
+                text[rng.randrange(len(text))] = rng.choice(rng.choice(words))
+            lines.write(" ".join(text) + "\n")
 
 
 def measure(kind: str, student: Student, both: Cascade, test: Corpus, truth: np.ndarray,
@@ -140,6 +220,8 @@ def summarise(lines: Sequence[dict[str, Any]]) -> None:
     """Prints means over splits."""
     groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for line in lines:
+        if "strength" not in line:  # a time of the command
+            continue
         groups.setdefault((line["part"], line["set"], line["strength"], line["model"]), []).append(line)
     for key, group in sorted(groups.items()):
         print(*key, len(group), {name: round(statistics.mean(line[name] for line in group), 4) for name in (
@@ -164,9 +246,13 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
                 statistics.median(line["times_teacher"] for line in group),
                 statistics.mean(line["accuracy"] for line in group))
     points |= others(name, SETS[name][0])
+    plain = [1.0 / line["times_bf16"] for line in lines if line["set"] == name and line["part"] == "test"
+             and line["model"] == "teacher" and "times_bf16" in line]
+    if plain and "vectors, logistic regression" in points:
+        points[BF16] = (statistics.median(plain), points["vectors, logistic regression"][1])
     figure, axes = pyplot.subplots(figsize=(6.4, 3.6))
     for label, (speed, accuracy) in points.items():
-        axes.scatter(speed, accuracy, color="#9aa0a6" if label in OTHERS else "#2f6fb0")
+        axes.scatter(speed, accuracy, color="#9aa0a6" if label in (*OTHERS, BF16, ALONE) else "#2f6fb0")
         axes.annotate(label, (speed, accuracy), textcoords="offset points", xytext=(5, 5), fontsize=8)
     axes.set(xscale="log", xlabel="speed, in multiples of halflabel predict", ylabel=f"accuracy on {name}")
     axes.margins(0.15)
@@ -175,7 +261,9 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
     figure.savefig(SVG, metadata={"Date": None})
 
 
-OTHERS = {"SetFit": ("setfit", "setfit"), "vectors, logistic regression": ("logreg", "sentence-transformers")}
+OTHERS = {"SetFit": ("setfit", "setfit"), "vectors, logistic regression": ("logreg", "sentence-transformers"),
+          "vectors in ONNX, logistic regression": ("logreg", "halflabel predict, onnx")}
+BF16 = "vectors in bf16, logistic regression"
 
 
 def others(name: str, per_class: int) -> dict[str, tuple[float, float]]:
@@ -198,9 +286,10 @@ def others(name: str, per_class: int) -> dict[str, tuple[float, float]]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--part", choices=("choose", "test"), default="choose")
+    parser.add_argument("--part", choices=("choose", "test", "million", "startup"), default="choose")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--splits", type=int, default=5)
+    parser.add_argument("--texts", type=int, default=1_000_000, help="of the part million")
     parser.add_argument("--strength", nargs="+", type=float, default=[STRENGTH])
     parser.add_argument("--plot", action="store_true")
     options = parser.parse_args()

@@ -311,8 +311,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         ----------
         pool : like X of `fit`
             Texts like those that the student is for, better thousands than hundreds.
-        student : {"words", "characters"}
-            Its features: words and pairs of words, or 3 to 5 characters.
+        student : {"static", "words", "characters"}
+            Its features: words and pairs of words, or 3 to 5 characters. With "static", words whose vectors are similar
+            get similar weights.
         cascade : bool
             Returns student and this model together: the student answers the texts of which it is sure.
         agree : float, optional

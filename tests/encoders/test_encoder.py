@@ -15,6 +15,7 @@ from halflabel.encoders.encoder import pool
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import VectorInputs
 from halflabel.encoders.loading import load_encoder, locate, restore_encoder
+from halflabel.encoders.tokenizer import whole_words
 from halflabel.errors import EncoderError, ModelError
 
 
@@ -118,3 +119,17 @@ def test_files_and_caches_do_not_depend_on_whether_a_text_was_tokenized(tiny_enc
         encoder.save(tmp_path / name)
     assert (tmp_path / "fresh/tokenizer.json").read_bytes() == (tmp_path / "used/tokenizer.json").read_bytes()
     assert max(map(len, used.tokens(["a text of many words that is longer than its limit"]))) == 8
+
+
+def test_the_vocabulary_has_whole_words(tiny_encoder: str) -> None:
+    assert "goal" in load_encoder(tiny_encoder).vocabulary()
+
+    class SentencePieces:
+        def get_vocab(self) -> dict[str, int]:
+            return {"ing": 3, "▁x": 2, "▁late": 1, "▁goal": 0, "▁4th": 4}
+
+    class WordPieces:
+        def get_vocab(self) -> dict[str, int]:
+            return {"##ing": 0, "late": 2, "goal": 1, "[CLS]": 3}
+
+    assert whole_words(SentencePieces()) == whole_words(WordPieces()) == ["goal", "late"]

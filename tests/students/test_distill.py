@@ -17,6 +17,7 @@ from cli_runner import Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
+from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.errors import DataError, ModelError, SettingError
 from halflabel.integrity import fingerprint, write_checksums
 from halflabel.persistence.model import load
@@ -28,9 +29,14 @@ from halflabel.students.distillation import (
     agreeing_threshold,
     agreement,
     distill,
+    fit_linear,
+    fit_student,
     folds,
     intervals,
+    tf_idf_matrix,
+    word_vectors,
 )
+from halflabel.students.ngrams import occurrences
 from halflabel.students.student import Student, load_student, most_probable
 
 POOL = tiny_texts(60, seed=1)[0]
@@ -48,7 +54,7 @@ def model(tiny_encoder: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def student(model: Path) -> Student:
-    return TextClassifier.load(model).distill(POOL)
+    return TextClassifier.load(model).distill(POOL, student="static")
 
 
 @pytest.fixture(scope="module")
@@ -83,6 +89,35 @@ def test_a_student_gives_the_labels_of_its_teacher(model: Path, student: Student
     p = student.probabilities(NEW)
     assert p.shape == (30, 3) and np.allclose(p.sum(axis=1), 1.0)
     assert student.probabilities(["", "?"]).shape == (2, 3) and student.scores([]).shape == (0, 3)
+
+
+def test_a_static_student_knows_the_words_of_the_encoder(model: Path) -> None:
+    pool = [text.replace("goal", "match") for text in POOL]
+    static, words = (TextClassifier.load(model).distill(pool, student=kind) for kind in ("static", "words"))
+    (new,) = occurrences(["goal"], "words").buckets
+    assert words.features.feature_of[new] < 0 <= static.features.feature_of[new]
+    assert np.abs(static.scores(["goal"]) - static.bias).max() > 0.01 and words.report["agreement"] >= 0.8
+    assert np.allclose(words.scores(["goal"]), words.bias)
+
+
+def test_weights_of_word_vectors_become_those_of_the_words(model: Path) -> None:
+    teacher = load(model)
+    p, words = teacher.probabilities(POOL), word_vectors(teacher, POOL)
+    assert words is not None and np.allclose(words.vectors.mean(axis=0), 0.0, atol=1e-4)
+    fitted = fit_student("static", teacher, POOL, p, words)
+    x = tf_idf_matrix(fitted.features, POOL)
+    vectors = np.zeros((x.shape[1], words.vectors.shape[1]), np.float32)
+    vectors[fitted.features.feature_of[words.buckets]] = words.vectors
+    means = x @ vectors
+    means /= np.sqrt((means**2).sum(axis=1).mean())
+    weights, bias = fit_linear(x, means, p.astype(np.float32), "multi-class", 0.1)
+    expected = x @ weights[: x.shape[1]] + means @ weights[x.shape[1] :] + bias
+    assert np.allclose(fitted.scores(POOL), expected, atol=1e-2)  # what the optimizer leaves open
+
+
+def test_a_bag_of_words_has_no_vectors_of_words(model: Path) -> None:
+    teacher = replace(load(model), encoder=BagOfWords.fit(POOL, 9, tf_idf=False))
+    assert word_vectors(teacher, POOL) is None
 
 
 def test_a_saved_student_predicts_the_same(student: Student, small: Path) -> None:
@@ -130,7 +165,7 @@ def test_several_labels(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
     right = [set(one) == set(true) for one, true in zip(fitted.predict(texts), sets, strict=True)]
     assert figures["accuracy"] == pytest.approx(np.mean(right)) and figures["decision"] == "fixed"
     assert json.loads(run("info", tmp_path / "small", "--json").out)["decisions"] == list(fitted.rules.rules)
-    both = clf.distill(pool, cascade=True, agree=0.8)
+    both = clf.distill(pool, student="words", cascade=True, agree=0.8)
     p, by_student = both.answers(texts)
     assert 0 < by_student.sum() < len(texts) and both.report["cascade"]["agreement"] >= 0.8
     own = clf.model_.probabilities(texts)
@@ -287,7 +322,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(model: Path, small: Pa
         (model, "--unlabelled", tmp_path / "empty.csv", *to): "too few",
         (model, "--unlabelled", tmp_path / "missing.csv", *to): "missing.csv",
         (model, "--unlabelled", tmp_path / "other.csv", *to): "nothing is written",
-        (model, *pool, *to, "--student", "static"): "choose one of words, characters",
+        (model, *pool, *to, "--student", "neural"): "choose one of static, words, characters",
         (model, *pool, *to, "--agree", "0.9"): "--agree is for a cascade; give --cascade",
         (model, *pool, *to, "--speed-up", "3"): "--speed-up is for a cascade; give --cascade",
         (model, *pool, *to, "--cascade", "--speed-up", "3", "--agree", "0.9"): "give one of them",
@@ -341,7 +376,7 @@ def test_damaged_files_are_refused(small: Path, tmp_path: Path, run: Ran) -> Non
             load_student(copy)
     shutil.copy(small / "student.safetensors", copy)
     facts = json.loads((small / "student.json").read_text())
-    for name, value in (("format", 99), ("bits", 8), ("student", "static"), ("threshold", "high"), ("classes", [])):
+    for name, value in (("format", 99), ("bits", 8), ("student", "neural"), ("threshold", "high"), ("classes", [])):
         (copy / "student.json").write_text(json.dumps(facts | {name: value}))
         with pytest.raises(ModelError, match=r"student\.json"):
             load_student(copy)

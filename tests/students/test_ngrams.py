@@ -10,11 +10,12 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from conftest import tiny_texts
 from halflabel.students.distillation import fit_features, tf_idf_matrix
-from halflabel.students.ngrams import KINDS, Kind, occurrences
+from halflabel.students.ngrams import KINDS, Kind, distinct_words, occurrences
 
 TEXTS = [*tiny_texts(4)[0], "", "a", "Don't stop: 3.5 % -- or else!", "two\nlines\t and\u00a0 more", "Ärger über Öl",
          "ein ein ein"]
-REFERENCES = {"words": {"ngram_range": (1, 2), "token_pattern": r"\w+"},
+WORDS = {"ngram_range": (1, 2), "token_pattern": r"\w+"}
+REFERENCES = {"static": WORDS, "words": WORDS,
               "characters": {"analyzer": "char_wb", "ngram_range": (3, 5)}}
 
 
@@ -47,6 +48,12 @@ def test_ideographs_and_emoji_are_words_by_themselves() -> None:
     assert len(occurrences(["東京都"], "words").rows) == 5  # three words and two pairs
     assert len(occurrences(["fun🦔🦔"], "words").rows) == 5
     assert len(occurrences(["हिन्दी"], "words").rows) == 1  # vowel signs are parts of a word
+
+
+def test_distinct_words_are_those_of_the_ngrams() -> None:
+    words = distinct_words(["Late goal, late!", "", "東京 fun🦔"])
+    assert words == ["fun", "goal", "late", "京", "東", "🦔"]
+    assert occurrences(words, "words").rows.tolist() == list(range(6))
 
 
 @pytest.mark.parametrize("kind", KINDS)

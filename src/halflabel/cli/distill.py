@@ -28,8 +28,9 @@ def distill(
     unlabelled: options.Pool = None,
     out: Annotated[Path, options.plain("--out", metavar="SMALL", help="New folder for the student.")],
     student: Annotated[str, options.option(
-        metavar="words|characters", help="Features of the student: words and pairs of words, or 3 to 5 characters.")
-        ] = "words",
+        metavar="static|words|characters",
+        help="What the student has weights of: words and pairs of words (words); these, with similar weights for words "
+             "of similar meaning (static); or 3 to 5 characters (characters).")] = "words",
     cascade: Annotated[bool, options.option(
         "--cascade", help="Copy the model into SMALL, to answer the texts of which the student is not sure.")] = False,
     agree: Annotated[float | None, options.option(

@@ -16,7 +16,7 @@ from halflabel.atomic import rust_os_error
 from halflabel.encoders.acceleration import compiled_forward, faster_form, few_shapes
 from halflabel.encoders.batching import padded_width
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
-from halflabel.encoders.tokenizer import Tokenizer, token_ids
+from halflabel.encoders.tokenizer import Tokenizer, token_ids, whole_words
 from halflabel.errors import EncoderError
 
 POOLING_FILE = "pooling.json"
@@ -139,6 +139,9 @@ class Encoder(TextEncoder):
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return token_ids(self.tokenizer, texts, self.max_tokens, self.prefix)
+
+    def vocabulary(self) -> list[str]:
+        return whole_words(self.tokenizer)
 
     @property
     def padding(self) -> int:

@@ -53,6 +53,9 @@ class JoinedEncoders(TextEncoder):
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return self.parts[0].tokens(texts)
 
+    def vocabulary(self) -> list[str]:
+        return self.parts[0].vocabulary()
+
     def fingerprint(self) -> str:
         parts = " ".join(part.fingerprint() for part in self.parts)
         return hashlib.blake2b(parts.encode(), digest_size=16).hexdigest()

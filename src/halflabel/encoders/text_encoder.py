@@ -53,6 +53,10 @@ class TextEncoder(nn.Module):
         """The vectors of texts (N, H) from those of the parts."""
         return vectors[0]
 
+    def vocabulary(self) -> list[str]:
+        """Whole words of its vocabulary, the most frequent first if the tokenizer has them so."""
+        return []
+
     @property
     def padding(self) -> int:
         """The token id of padding."""

@@ -13,7 +13,16 @@ from halflabel.errors import ModelError
 from halflabel.integrity import COPY_OR_RETRAIN, read_json
 
 FILE, SETTINGS = "tokenizer.json", "tokenizer_config.json"
+WORD_STARTS = ("▁", "Ġ")  # marks of SentencePiece and byte-level BPE; WordPiece marks the other pieces, as ##ing
 CHARACTERS = 32  # per token that are tokenised: what is far beyond the limit would be truncated anyway
+
+
+def whole_words(tokenizer: Any) -> list[str]:
+    """The tokens that are words of at least two letters, in the order of their ids."""
+    vocabulary = getattr(tokenizer, "backend_tokenizer", tokenizer).get_vocab()
+    tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+    starts = [token[1:] for token in tokens if token.startswith(WORD_STARTS)]
+    return [token for token in starts or tokens if len(token) > 1 and token.isalpha()]
 
 
 def token_ids(tokenizer: Any, texts: Sequence[str], limit: int, prefix: str = "") -> list[np.ndarray]:

@@ -6,19 +6,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, TextLabel
+from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, cut, evidence, log_odds, sigmoid
 from halflabel.persistence.model import TrainedModel
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.students.cascade import Cascade, confidence
-from halflabel.students.ngrams import BUCKETS, KINDS, Kind, occurrences
+from halflabel.students.ngrams import BUCKETS, KINDS, Kind, distinct_words, occurrences
 from halflabel.students.student import Student, TfIdf, most_probable
 from halflabel.types import Progress, Task
 
@@ -27,8 +28,11 @@ MIN_TEXTS = 20  # of the pool: fewer leave too few to measure agreement on
 HELD_OUT, MAX_HELD_OUT = 0.2, 5_000  # share of the pool on which agreement is measured, and most texts of it
 MIN_FREQUENCY = 2  # texts in which a kept n-gram occurs
 MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a student: 4 MB in float16
+STATIC_WEIGHTS, STATIC_FEATURES = 5 << 20, 1 << 18  # with weights of words that are in no text of the pool: 10 MB
+VOCABULARY = 30_000  # words of the encoder's vocabulary that a static student knows, at most
 STRENGTH = 0.1  # of the penalty on weights; scikit-learn's C is its inverse
 ITERATIONS = 60
+EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
 SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
@@ -92,9 +96,10 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", casc
     rows = shuffled(generator(seed, Stream.DISTILLATION), len(pool))[:POOL_LIMIT]
     texts = [pool.texts[int(i)] for i in rows]
     p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
-    trial = fit_and_try(kind, teacher, texts, p)
+    words = word_vectors(teacher, texts, progress) if kind == "static" else None
+    trial = fit_and_try(kind, teacher, texts, p, words)
     # a threshold holds for the student that it was chosen for, with more texts it would be sure of more
-    fitted = trial.student if cascade is not None else trial.calibration(fit_student(kind, teacher, texts, p))
+    fitted = trial.student if cascade is not None else trial.calibration(fit_student(kind, teacher, texts, p, words))
     _, student_seconds = timed(lambda: fitted.probabilities(texts))
     report: dict[str, Any] = {
         "texts": len(texts), "held_out": len(trial.texts), **agreement(trial, pool.source),
@@ -107,7 +112,7 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", casc
         seen = np.isin(text_hashes(labelled.texts), [] if trained_on is None else trained_on)
         known, new = (labelled.take(np.flatnonzero(rows).tolist()) for rows in (seen, ~seen))
         if refit is not None and len(known) > len(new):
-            right = cross_fitted(kind, teacher, texts, known, refit, report.get("cascade"), seed)
+            right = cross_fitted(kind, teacher, texts, words, known, refit, report.get("cascade"), seed)
             report["accuracy"] = intervals(right) | {"measured_by": "cross-fitting"}
         else:
             right = correct(fitted, teacher, new if len(new) else known)
@@ -116,11 +121,32 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", casc
     return replace(fitted, report=report)
 
 
-def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, strength: float = STRENGTH) -> Trial:
+class WordVectors(NamedTuple):
+    """Words by the buckets of their hashes, (W,), and their vectors, (W, H)."""
+
+    buckets: NDArray[np.int64]
+    vectors: Floats
+
+
+def word_vectors(teacher: TrainedModel, texts: Sequence[str], progress: Progress | None = None) -> WordVectors | None:
+    """The teacher's vectors, centred, of the words of the texts and of its vocabulary; None if these are its features.
+
+    The vocabulary has words that new texts may have although the pool does not.
+    """
+    if isinstance(teacher.encoder, BagOfWords):
+        return None
+    words = distinct_words([*texts, *teacher.encoder.vocabulary()[:VOCABULARY]])
+    rows, buckets = occurrences(words, "static")
+    vectors = teacher.vectors(words, progress)[rows].astype(np.float32)
+    return WordVectors(buckets, vectors - vectors.mean(axis=0))
+
+
+def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None = None,
+                strength: float = STRENGTH) -> Trial:
     """A student that learned the teacher's probabilities of most texts, (N, K), and was tried on the first ones."""
     held_out = min(MAX_HELD_OUT, int(HELD_OUT * len(texts)))
     hidden, answers = texts[:held_out], Answers.of(teacher, p[:held_out])
-    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], strength)
+    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], words, strength)
     calibration = StudentCalibration.fit(fitted.scores(hidden), answers, teacher)
     fitted = calibration(fitted)
     scores = fitted.scores(hidden)
@@ -142,25 +168,45 @@ def check_kind(student: str) -> Kind:
     raise SettingError(f"there is no student '{student}'; choose one of {', '.join(KINDS)}.")
 
 
-def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array,
+def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None = None,
                 strength: float = STRENGTH) -> Student:
-    """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it."""
-    features = fit_features(kind, texts, len(teacher.classes))
-    weights, bias = fit_linear(tf_idf_matrix(features, texts), p.astype(np.float32), teacher.task, strength)
-    return Student(teacher.classes, teacher.task, features, weights, bias)
+    """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it.
+
+    With vectors of words, a text also has the mean vector of its words as features. Since that is linear in its TF-IDF
+    values, the weights of these features become part of those of the words: similar words get similar weights.
+    """
+    features = fit_features(kind, texts, len(teacher.classes), words)
+    x, number = tf_idf_matrix(features, texts), len(features.buckets)
+    vectors = vectors_of(features, words, x)
+    weights, bias = fit_linear(x, x @ vectors, p.astype(np.float32), teacher.task, strength)
+    return Student(teacher.classes, teacher.task, features, weights[:number] + vectors @ weights[number:], bias)
 
 
-def fit_features(kind: Kind, texts: Sequence[str], labels: int) -> TfIdf:
-    """The most frequent n-grams of the texts, as many as a student of a few MB has room for."""
+def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
+    """The vectors of features that are words, (F, H), scaled so that means by rows of x (N, F) are of length one."""
+    vectors = np.zeros((len(features.buckets), 0 if words is None else words.vectors.shape[1]), np.float32)
+    if words is not None:
+        found = features.feature_of[words.buckets]
+        vectors[found[found >= 0]] = words.vectors[found >= 0]
+        vectors /= np.sqrt(((x @ vectors) ** 2).sum() / x.shape[0]) + EPSILON
+    return vectors
+
+
+def fit_features(kind: Kind, texts: Sequence[str], labels: int, words: WordVectors | None = None) -> TfIdf:
+    """The most frequent n-grams of the texts, and words with vectors, as many as a student has room for."""
     frequency = np.zeros(BUCKETS, np.int64)
     for start in range(0, len(texts), CHUNK):
         rows, buckets = occurrences(texts[start : start + CHUNK], kind)
         frequency += np.bincount(np.unique(rows * BUCKETS + buckets) % BUCKETS, minlength=BUCKETS)
-    number = min(MAX_FEATURES, MAX_WEIGHTS // labels, int((frequency >= MIN_FREQUENCY).sum()))
-    if not number:
+    eligible = frequency >= MIN_FREQUENCY
+    if not eligible.any():
         raise DataError("no word occurs in two texts of the pool, so a student has nothing to learn from; give a "
                         "larger pool.")
-    kept = np.sort(np.argsort(-frequency, kind="stable")[:number])
+    number = min(MAX_FEATURES, MAX_WEIGHTS // labels)
+    if words is not None:
+        eligible[words.buckets] = True
+        number = min(STATIC_FEATURES, STATIC_WEIGHTS // labels)
+    kept = np.sort(np.argsort(np.where(eligible, -frequency, 1), kind="stable")[: min(number, int(eligible.sum()))])
     idf = np.log((1 + len(texts)) / (1 + frequency[kept])) + 1.0
     return TfIdf(kind, kept.astype(np.uint32), idf.astype(np.float32))
 
@@ -174,24 +220,28 @@ def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
                    for x in parts], format="csr")
 
 
-def fit_linear(x: Any, y: Array, task: Task, strength: float) -> tuple[Floats, Floats]:
-    """Logistic regression on soft labels y (N, K): weights (F, K) and bias (K,); a softmax, or a sigmoid per label."""
+def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float) -> tuple[Floats, Floats]:
+    """Logistic regression of soft labels y (N, K) on sparse x (N, F) and dense z (N, H): a softmax, or sigmoids.
+
+    Returns weights (F + H, K) and bias (K,).
+    """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
-    shape = (x.shape[1] + 1, y.shape[1])
+    number, shape = x.shape[1], (x.shape[1] + z.shape[1] + 1, y.shape[1])
     transposed = x.T.tocsr()
 
     def loss(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(shape)
-        scores = (x @ w[:-1].astype(np.float32) + w[-1]).astype(np.float32)
+        narrow = w[:-1].astype(np.float32)
+        scores = (x @ narrow[:number] + z @ narrow[number:] + w[-1]).astype(np.float32)
         if task == "multi-class":
             log_p = log_softmax(scores, axis=1)
             value, error = -(y * log_p).sum(), np.exp(log_p) - y
         else:
             value, error = (np.logaddexp(0.0, scores) - y * scores).sum(), sigmoid(scores) - y
         gradient = np.empty(shape)
-        gradient[:-1] = transposed @ error
+        gradient[:number], gradient[number:-1] = transposed @ error, z.T @ error
         gradient[:-1] += strength * w[:-1]
         gradient[-1] = error.sum(axis=0)
         return float(value + strength / 2 * (w[:-1] ** 2).sum()), gradient.ravel()
@@ -342,8 +392,8 @@ def correct(student: Student, teacher: TrainedModel, labelled: Corpus) -> dict[s
     return {name: np.asarray((given == truth).all(axis=1)) for name, given in labels.items()}
 
 
-def cross_fitted(kind: Kind, teacher: TrainedModel, texts: Sequence[str], labelled: Corpus, refit: Refit,
-                 cascade: dict[str, float] | None, seed: int) -> dict[str, Matrix]:
+def cross_fitted(kind: Kind, teacher: TrainedModel, texts: Sequence[str], words: WordVectors | None, labelled: Corpus,
+                 refit: Refit, cascade: dict[str, float] | None, seed: int) -> dict[str, Matrix]:
     """`correct` by teachers and students that were made without the text; a cascade's student answers as often.
 
     A text with a label that no other has is left out: no teacher would know the label without it.
@@ -351,7 +401,8 @@ def cross_fitted(kind: Kind, teacher: TrainedModel, texts: Sequence[str], labell
     vectors, parts = teacher.vectors(texts), []
     for fold in folds(labelled.labels, seed):
         other = refit(labelled.take(sorted({*range(len(labelled))} - {*fold})))
-        trial = fit_and_try(kind, other, texts, other.probabilities_of(other.classify(vectors).scores.cpu().numpy()))
+        p = other.probabilities_of(other.classify(vectors).scores.cpu().numpy())
+        trial = fit_and_try(kind, other, texts, p, words)
         share = None if cascade is None else cascade["answered_by_student"]
         threshold = None if share is None else float(np.quantile(trial.confidence, 1 - share))
         parts.append(correct(replace(trial.student, threshold=threshold), other, labelled.take(fold)))

@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-Kind = Literal["words", "characters"]
+Kind = Literal["static", "words", "characters"]  # static: words, whose weights are fitted with vectors of words
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BITS = 20
 BUCKETS = 1 << BITS
@@ -42,20 +42,35 @@ class Occurrences(NamedTuple):
 def occurrences(texts: Sequence[str], kind: Kind) -> Occurrences:
     """All n-grams of the texts: words and pairs of words, or 3 to 5 characters within a word and its borders."""
     lowered = [text.lower() for text in texts]
-    codes = np.frombuffer("\n".join(["", *lowered, ""]).encode("utf-32-le", "surrogatepass"), np.uint32)
+    codes = _codes("\n".join(["", *lowered, ""]))
     lengths = np.fromiter(map(len, lowered), np.int64, len(lowered))
     row_of = np.repeat(np.arange(len(lowered)), lengths + 1)  # of each character but the first, a newline
-    positions, hashes = (_words if kind == "words" else _characters)(codes, row_of)
+    positions, hashes = (_characters if kind == "characters" else _words)(codes, row_of)
     return Occurrences(row_of[positions], ((hashes * MIXER) >> np.uint64(64 - BITS)).astype(np.int64))
+
+
+def distinct_words(texts: Sequence[str]) -> list[str]:
+    """The words of the texts, lower-cased, in order."""
+    joined = "\n".join(["", *(text.lower() for text in texts), ""])
+    starts, ends = _word_bounds(_codes(joined))
+    return sorted({joined[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)})
+
+
+def _codes(text: str) -> Codes:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _word_bounds(codes: Codes) -> tuple[Ints, Ints]:
+    """Where words start and end."""
+    kinds = _word_characters()[np.minimum(codes, LAST)]
+    inside, alone = kinds != SEPARATOR, kinds == ALONE
+    joined = inside[1:] & inside[:-1] & ~alone[1:] & ~alone[:-1]  # a character continues the word of the one before
+    return np.flatnonzero(inside[1:] & ~joined) + 1, np.flatnonzero(inside[:-1] & ~joined) + 1
 
 
 def _words(codes: Codes, row_of: Ints) -> tuple[Ints, Hashes]:
     """Positions and hashes of words and of pairs of neighbouring words of a text."""
-    kinds = _word_characters()[np.minimum(codes, LAST)]
-    inside, alone = kinds != SEPARATOR, kinds == ALONE
-    joined = inside[1:] & inside[:-1] & ~alone[1:] & ~alone[:-1]  # a character continues the word of the one before
-    starts = np.flatnonzero(inside[1:] & ~joined) + 1
-    ends = np.flatnonzero(inside[:-1] & ~joined) + 1
+    starts, ends = _word_bounds(codes)
     powers, inverses = _powers(len(codes))
     prefix = np.zeros(len(codes) + 1, np.uint64)
     np.cumsum(codes * powers, out=prefix[1:])

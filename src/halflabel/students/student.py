@@ -67,7 +67,7 @@ class TfIdf:
     def __call__(self, texts: Sequence[str]) -> SparseRows:
         """Sublinear term frequency times idf, scaled to length one."""
         rows, found = occurrences(texts, self.kind)
-        features = self._feature_of[found]
+        features = self.feature_of[found]
         known = features >= 0
         keys = np.sort(rows[known] * BUCKETS + features[known])
         first = np.flatnonzero(np.diff(keys, prepend=-1))
@@ -79,7 +79,7 @@ class TfIdf:
         return SparseRows((values / norms[rows]).astype(np.float32), features, bounds)
 
     @cached_property
-    def _feature_of(self) -> NDArray[np.int32]:
+    def feature_of(self) -> NDArray[np.int32]:
         """The feature of each bucket, -1 for none."""
         table = np.full(BUCKETS, -1, np.int32)
         table[self.buckets] = np.arange(len(self.buckets))

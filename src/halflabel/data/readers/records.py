@@ -133,9 +133,10 @@ def looks_like_json(text: str, options: ReadOptions) -> float:
 def jsonl_writer(stream: TextIO) -> Write:
     """Writes one object per line."""
     ascii_only = (stream.encoding or "").lower().replace("-", "") != "utf8"
+    encode = json.JSONEncoder(ensure_ascii=ascii_only, default=str).encode  # json.dumps would make one for each row
 
     def write(rows: Sequence[Row]) -> None:
-        stream.writelines(json.dumps(row, ensure_ascii=ascii_only, default=str) + "\n" for row in rows)
+        stream.writelines(encode(row) + "\n" for row in rows)
     return write
 
 
