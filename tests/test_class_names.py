@@ -210,7 +210,9 @@ class TestCommand:
         assert predicted.code == 0 and len(predicted.out.splitlines()) == 45
         assert cli(*arguments, "--resume").code == 0
 
-    @pytest.mark.parametrize(("option", "used"), [((), True), (("--names", "labels"), True), (("--names", "none"), False)])
+    @pytest.mark.parametrize(("option", "used"), [
+        ((), True), (("--names", "labels"), True), (("--names", "none"), False),
+    ])
     def test_the_labels_as_names(self, tmp_path: Path, tiny_encoder: str, cli: Ran, option: tuple[str, ...],
                                  used: bool) -> None:
         texts, labels = tiny_texts(4)

@@ -29,9 +29,9 @@ LabelledIfAny = Annotated[list[Path] | None, argument(
     metavar="[LABELLED]...", help="Files, globs or folders of labelled texts; rows without a label join the pool. "
                                   "Optional with --names.")]
 Names = Annotated[str | None, plain(
-    metavar="FILE|labels|none", help='Class names: a JSON file such as {"billing": "invoices and refunds"}, or `labels` '
-                                     "if the labels themselves say what they mean. By default lift tries labels that "
-                                     "read as words; `none` prevents that.")]
+    metavar="FILE|labels|none", help='Class names: a JSON file such as {"billing": "invoices and refunds"}, or '
+                                     "`labels` if the labels themselves say what they mean. By default lift tries "
+                                     "labels that read as words; `none` prevents that.")]
 Texts = Annotated[list[str], argument(metavar="FILE", help="Files or globs of texts.")]
 Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained, exported or distilled model.")]
 TrainedModel = Annotated[Path, argument(
