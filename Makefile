@@ -10,7 +10,7 @@ demo: $(VENV)/.installed
 	$(BIN)/halflabel demo
 
 test: $(VENV)/.developed
-	$(BIN)/python -m pytest --cov --cov-report=term --cov-fail-under=90 -n 2 --dist worksteal \
+	$(BIN)/python -m pytest $(if $(COVERAGE),--cov --cov-report=term --cov-fail-under=90) -n 2 --dist worksteal \
 		-m "not slow"
 
 test-slow: $(VENV)/.developed

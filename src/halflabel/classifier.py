@@ -71,8 +71,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         and can be trained without any label. By default it tries labels that read as words; "none" prevents that.
     class_weight : mapping or "balanced", optional
         How much a labelled text of each class counts, as in scikit-learn: numbers by label, 1 for those left out, or
-        "balanced" for numbers that make all classes count alike. Not for several labels per text, nor for `lift` and
-        other methods with a closed form.
+        "balanced" for numbers that make all classes count alike. Not for several labels per text, nor for methods
+        with a closed form other than `lift`.
     device : str
         `auto` takes the GPU that torch reports (cuda, mps, xpu), else the CPU; or a name such as `cpu` or `cuda:1`.
     precision : {"auto", "bf16", "fp16", "fp32"}

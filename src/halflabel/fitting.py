@@ -36,7 +36,7 @@ from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.events import EncodingProgress, Report, silent
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
-from halflabel.nn.label_frequencies import label_frequencies, text_weights, unlearnable_labels, unlearnable_notices
+from halflabel.nn.label_frequencies import class_weights, label_frequencies, unlearnable_labels, unlearnable_notices
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
 from halflabel.notices import Notice
 from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
@@ -226,6 +226,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     """
     plan, method = settings.plan, objective.method
     y = torch.from_numpy(classes.matrix(labelled.labels))
+    weights = None if settings.class_weight is None else class_weights(settings.class_weight, y, classes.names)
     objective.pseudo_labels.set_labelled(y)
     views = [concat(labelled.texts, pool.texts)]
     if method.strong_views and len(pool):
@@ -253,7 +254,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
         if teacher is not None and teacher is not encoder:
             teachers = partial(once, partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress))
         fitted = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
-                                          settings.seed, names, teachers, names_given(settings, labelled)))
+                                          settings.seed, names, teachers, names_given(settings, labelled), weights))
         start = fitted._replace(notices=(*start.notices, *fitted.notices), facts={**start.facts, **fitted.facts})
     inputs: Inputs
     if plan.frozen:
@@ -263,7 +264,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     else:
         inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
-    weight = None if settings.class_weight is None else text_weights(settings.class_weight, y, classes.names)
+    weight = None if weights is None else weights[y.argmax(dim=1)]
     return Problem(inputs, y, len(pool), len(views), known, labelled.task, start, weight)
 
 

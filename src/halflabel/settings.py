@@ -91,7 +91,7 @@ def check_class_weight(weights: str | Mapping[Any, float] | None, method: Method
     if method.task == "multi-label":
         raise SettingError("class weights are for one label per text; leave them out where texts have several.")
     parts = method(Shape(labels=2, width=8, labelled=2, unlabelled=2), **hyper)
-    if parts.start is not None or parts.custom_step is not None:
+    if (parts.start is not None or parts.custom_step is not None) and not method.weighs_classes:
         raise SettingError(f"the method {method.name} does not take class weights, since not all of it is trained by a "
                            "weighted loss; choose another, such as bdd-f or ce, or leave them out.")
     if isinstance(weights, str):

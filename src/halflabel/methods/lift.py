@@ -42,7 +42,7 @@ NAMES = {
 
 
 @method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True, uses_teachers=True,
-        multilabel_method="lift-ml", limits={"power": Range(1.0, 1e3)}, plans=LIFT_PLANS)
+        weighs_classes=True, multilabel_method="lift-ml", limits={"power": Range(1.0, 1e3)}, plans=LIFT_PLANS)
 def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on their soft labels."""
     head, pseudo_labels = NormalizedLinear(shape), LabelTable(shape, power)
@@ -60,6 +60,8 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     x, y, words = inputs.teacher_vectors(), inputs.columns, word_features(inputs.texts)
     names = inputs.names() if inputs.names is not None else None
     fitted = fit_closed_form(x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1], seed=inputs.seed, names=names)
+    if inputs.class_weights is not None:
+        fitted = cost_sensitive(fitted, inputs.class_weights.double().numpy())
     model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
@@ -84,6 +86,13 @@ def facts_of(fitted: ClosedForm) -> dict[str, Any]:
             "uses_words": bool(fitted.uses_words), "uses_names": bool(fitted.uses_names),
             "confidence": mean_confidence(fitted), "weights": np.round(fitted.weights, 4).tolist(),
             "smoothing": float(fitted.alpha)}
+
+
+def cost_sensitive(fitted: ClosedForm, weights: np.ndarray) -> ClosedForm:
+    """The closed form with probabilities in proportion to p_k w_k, for class weights w (K,)."""
+    soft = fitted.soft * weights
+    return fitted._replace(soft=soft / soft.sum(axis=1, keepdims=True),
+                           model=LinearModel(fitted.model.weight, fitted.model.bias + np.log(weights)))
 
 
 def student_of(fitted: ClosedForm, inputs: StartInputs) -> LinearModel:

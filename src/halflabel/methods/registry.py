@@ -81,6 +81,7 @@ class Method:
     multilabel_method: str = ""  # its version for several labels per text
     uses_names: bool = False  # its start uses class names beside labels and pool, and needs no labels then
     uses_teachers: bool = False  # its start learns from further encoders than the one that is fine-tuned
+    weighs_classes: bool = False  # its start uses class weights
 
     def __call__(self, shape: Shape, **settings: Any) -> SelfTraining:
         self.check(settings)
@@ -146,12 +147,13 @@ def method(name: str, *, task: Task, paper: str, plans: Mapping[str, Mapping[str
            limits: Mapping[str, Limits] = MappingProxyType({}), bag_of_words: BagOfWordsWeights = "", depths: int = 1,
            needs_full_encoder: bool = False, no_steps: bool = False, labelled_as_pool: bool = False,
            subsamples_pool: bool = False, multilabel_method: str = "",
-           uses_names: bool = False, uses_teachers: bool = False) -> Callable[..., Any]:
+           uses_names: bool = False, uses_teachers: bool = False, weighs_classes: bool = False) -> Callable[..., Any]:
     """Registers a function as a method; the arguments are the fields of `Method`."""
     def register(build: Callable[..., SelfTraining]) -> Callable[..., SelfTraining]:
         METHODS[name] = Method(
             name, task, paper, build, plans, limits, bag_of_words, depths, needs_full_encoder or depths > 1, no_steps,
-            labelled_as_pool, subsamples_pool or no_steps, multilabel_method, uses_names, uses_teachers)
+            labelled_as_pool, subsamples_pool or no_steps, multilabel_method, uses_names, uses_teachers,
+            weighs_classes)
         return build
     return register
 

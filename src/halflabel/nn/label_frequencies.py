@@ -48,20 +48,18 @@ def unlearnable_notices(labels: Sequence[dict[str, Any]]) -> list[Notice]:
     return notices
 
 
-def text_weights(choice: str | Mapping[str, float], y: Tensor, names: Sequence[Any]) -> Tensor:
-    """The class weight of each labelled text's label, (N_l,) from one-hot labels (N_l, K).
+def class_weights(choice: str | Mapping[str, float], y: Tensor, names: Sequence[Any]) -> Tensor:
+    """The weight of each class, (K,), for one-hot labels y (N_l, K).
 
     BALANCED weighs a class by N_l / (K * texts of the class), as scikit-learn does; classes that a mapping leaves out
     have weight 1.
     """
     if choice == BALANCED:
         counts = y.sum(dim=0)
-        weights = len(y) / (len(counts) * counts.clamp_min(1.0))
-    else:
-        assert not isinstance(choice, str), "the only word is balanced"
-        labels = [str(name) for name in names]
-        if unknown := [label for label in choice if label not in labels]:
-            raise SettingError(f"there is a class weight for '{unknown[0]}', which no labelled text has; the labels "
-                               f"are {', '.join(labels[:12])}.")
-        weights = torch.tensor([choice.get(label, 1.0) for label in labels], dtype=y.dtype)
-    return weights[y.argmax(dim=1)]
+        return len(y) / (len(counts) * counts.clamp_min(1.0))
+    assert not isinstance(choice, str), "the only word is balanced"
+    labels = [str(name) for name in names]
+    if unknown := [label for label in choice if label not in labels]:
+        raise SettingError(f"there is a class weight for '{unknown[0]}', which no labelled text has; the labels "
+                           f"are {', '.join(labels[:12])}.")
+    return torch.tensor([choice.get(label, 1.0) for label in labels], dtype=y.dtype)

@@ -63,6 +63,7 @@ class StartInputs(NamedTuple):
     names: Callable[[], np.ndarray] | None = None  # (K, H) vectors of the class names, or (K, H') of the teachers
     teachers: Callable[[], np.ndarray] | None = None  # (N_l + N_u, H') vectors of several encoders, of unit length
     names_given: bool = False  # rather than taken from the labels
+    class_weights: Tensor | None = None  # (K,)
 
     def unit_vectors(self) -> np.ndarray:
         """Vectors scaled to length one, (N_l + N_u, H) float64."""
