@@ -296,14 +296,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self._model.save(Path(folder))
 
     @overload
-    def distill(self, pool: Any, *, student: str = "words", cascade: Literal[False] = False,
+    def distill(self, pool: Any, *, student: str = "auto", cascade: Literal[False] = False,
                 labelled: tuple[Any, Any] | None = None) -> Student: ...
 
     @overload
-    def distill(self, pool: Any, *, student: str = "words", cascade: Literal[True], agree: float | None = None,
+    def distill(self, pool: Any, *, student: str = "auto", cascade: Literal[True], agree: float | None = None,
                 speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Cascade: ...
 
-    def distill(self, pool: Any, *, student: str = "words", cascade: bool = False, agree: float | None = None,
+    def distill(self, pool: Any, *, student: str = "auto", cascade: bool = False, agree: float | None = None,
                 speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Student | Cascade:
         """A small, fast model that imitates this one and needs no torch, fitted to its answers on unlabelled texts.
 
@@ -311,9 +311,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         ----------
         pool : like X of `fit`
             Texts like those that the student is for, better thousands than hundreds.
-        student : {"static", "words", "characters"}
+        student : {"auto", "words", "static", "characters"}
             Its features: words and pairs of words, or 3 to 5 characters. With "static", words whose vectors are similar
-            get similar weights.
+            get similar weights. "auto" takes words or static, whichever agrees with this model more often.
         cascade : bool
             Returns student and this model together: the student answers the texts of which it is sure.
         agree : float, optional

@@ -29,6 +29,7 @@ from halflabel.students.distillation import (
     agreeing_threshold,
     agreement,
     distill,
+    fit_and_try,
     fit_linear,
     fit_student,
     folds,
@@ -98,6 +99,17 @@ def test_a_static_student_knows_the_words_of_the_encoder(model: Path) -> None:
     assert words.features.feature_of[new] < 0 <= static.features.feature_of[new]
     assert np.abs(static.scores(["goal"]) - static.bias).max() > 0.01 and words.report["agreement"] >= 0.8
     assert np.allclose(words.scores(["goal"]), words.bias)
+
+
+@pytest.mark.parametrize("best", ["words", "static"])
+def test_auto_takes_the_student_that_agrees_more_often(model: Path, monkeypatch: pytest.MonkeyPatch, best: str) -> None:
+    def worse(kind: str, *args: Any) -> Any:
+        trial = fit_and_try(kind, *args)
+        return trial if kind == best else replace(trial, given=~trial.given)
+
+    monkeypatch.setattr("halflabel.students.distillation.fit_and_try", worse)
+    fitted = TextClassifier.load(model).distill(POOL)
+    assert fitted.report["student"] == fitted.features.kind == best and fitted.report["agreement"] > 0.5
 
 
 def test_weights_of_word_vectors_become_those_of_the_words(model: Path) -> None:
@@ -322,7 +334,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(model: Path, small: Pa
         (model, "--unlabelled", tmp_path / "empty.csv", *to): "too few",
         (model, "--unlabelled", tmp_path / "missing.csv", *to): "missing.csv",
         (model, "--unlabelled", tmp_path / "other.csv", *to): "nothing is written",
-        (model, *pool, *to, "--student", "neural"): "choose one of static, words, characters",
+        (model, *pool, *to, "--student", "neural"): "choose one of auto, static, words, characters",
         (model, *pool, *to, "--agree", "0.9"): "--agree is for a cascade; give --cascade",
         (model, *pool, *to, "--speed-up", "3"): "--speed-up is for a cascade; give --cascade",
         (model, *pool, *to, "--cascade", "--speed-up", "3", "--agree", "0.9"): "give one of them",

@@ -28,9 +28,10 @@ def distill(
     unlabelled: options.Pool = None,
     out: Annotated[Path, options.plain("--out", metavar="SMALL", help="New folder for the student.")],
     student: Annotated[str, options.option(
-        metavar="static|words|characters",
+        metavar="auto|words|static|characters",
         help="What the student has weights of: words and pairs of words (words); these, with similar weights for words "
-             "of similar meaning (static); or 3 to 5 characters (characters).")] = "words",
+             "of similar meaning (static); 3 to 5 characters (characters); or words or static, whichever agrees with "
+             "the model more often on held-out texts (auto).")] = "auto",
     cascade: Annotated[bool, options.option(
         "--cascade", help="Copy the model into SMALL, to answer the texts of which the student is not sure.")] = False,
     agree: Annotated[float | None, options.option(
@@ -98,9 +99,9 @@ def distill(
     console.note(*notices)
     megabytes = sum(file.stat().st_size for file in out.iterdir() if file.is_file()) / 1e6
     if json:
-        console.say_json({"out": str(out), "student": student, "megabytes": round(megabytes, 1), **fitted.report})
+        console.say_json({"out": str(out), "megabytes": round(megabytes, 1), **fitted.report})
     else:
-        console.facts({"distilled": f"{out} ({student}, {megabytes:.1f} MB)", **readable(fitted.report),
+        console.facts({"distilled": f"{out} ({fitted.report['student']}, {megabytes:.1f} MB)", **readable(fitted.report),
                        "next": f"halflabel predict {out} FILE"})
 
 

@@ -34,6 +34,8 @@ STRENGTH = 0.1  # of the penalty on weights; scikit-learn's C is its inverse
 ITERATIONS = 60
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
+AUTO = "auto"  # the kind of student that agrees with the teacher most often on held-out texts
+TRIED: tuple[Kind, ...] = ("words", "static")  # by `auto`; characters are slower
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
 SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
 FOLDS = 5  # of cross-fitting
@@ -80,7 +82,7 @@ class Goal:
 Refit = Callable[[Corpus], TrainedModel]  # the teacher's method, trained again on some of its labelled texts
 
 
-def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", cascade: Goal | None = None,
+def distill(teacher: TrainedModel, pool: Corpus, *, student: str = AUTO, cascade: Goal | None = None,
             labelled: Corpus | None = None, trained_on: NDArray[np.uint64] | None = None, refit: Refit | None = None,
             seed: int = 0, progress: Progress | None = None) -> Student:
     """A student of the teacher, and in its report how it compares on held-out texts of the pool.
@@ -89,20 +91,21 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = "words", casc
     is measured: by cross-fitting with `refit` if the teacher was trained on most of them, as hashes of the texts that
     it was `trained_on` tell, else on the others.
     """
-    kind = check_kind(student)
+    kinds = TRIED if student == AUTO else (check_kind(student),)
     if len(pool) < MIN_TEXTS:
         raise DataError(f"{pool.source} has {len(pool)} texts to learn from, which is too few; give at least "
                         f"{MIN_TEXTS}, better thousands.")
     rows = shuffled(generator(seed, Stream.DISTILLATION), len(pool))[:POOL_LIMIT]
     texts = [pool.texts[int(i)] for i in rows]
     p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
-    words = word_vectors(teacher, texts, progress) if kind == "static" else None
-    trial = fit_and_try(kind, teacher, texts, p, words)
+    words = word_vectors(teacher, texts, progress) if "static" in kinds else None
+    trial = max((fit_and_try(kind, teacher, texts, p, words) for kind in kinds), key=lambda trial: trial.same.mean())
+    kind = trial.student.features.kind
     # a threshold holds for the student that it was chosen for, with more texts it would be sure of more
     fitted = trial.student if cascade is not None else trial.calibration(fit_student(kind, teacher, texts, p, words))
     _, student_seconds = timed(lambda: fitted.probabilities(texts))
     report: dict[str, Any] = {
-        "texts": len(texts), "held_out": len(trial.texts), **agreement(trial, pool.source),
+        "student": kind, "texts": len(texts), "held_out": len(trial.texts), **agreement(trial, pool.source),
         "teacher_texts_per_second": len(texts) / teacher_seconds,
         "student_texts_per_second": len(texts) / student_seconds, "speed_up": teacher_seconds / student_seconds}
     if cascade is not None:
@@ -165,7 +168,7 @@ def check_kind(student: str) -> Kind:
     for kind in KINDS:
         if kind == student:
             return kind
-    raise SettingError(f"there is no student '{student}'; choose one of {', '.join(KINDS)}.")
+    raise SettingError(f"there is no student '{student}'; choose one of {', '.join((AUTO, *KINDS))}.")
 
 
 def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None = None,
@@ -175,6 +178,7 @@ def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
     With vectors of words, a text also has the mean vector of its words as features. Since that is linear in its TF-IDF
     values, the weights of these features become part of those of the words: similar words get similar weights.
     """
+    words = words if kind == "static" else None
     features = fit_features(kind, texts, len(teacher.classes), words)
     x, number = tf_idf_matrix(features, texts), len(features.buckets)
     vectors = vectors_of(features, words, x)
