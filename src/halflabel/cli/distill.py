@@ -101,7 +101,8 @@ def distill(
     if json:
         console.say_json({"out": str(out), "megabytes": round(megabytes, 1), **fitted.report})
     else:
-        console.facts({"distilled": f"{out} ({fitted.report['student']}, {megabytes:.1f} MB)", **readable(fitted.report),
+        kind = fitted.report["student"]
+        console.facts({"distilled": f"{out} ({kind}, {megabytes:.1f} MB)", **readable(fitted.report),
                        "next": f"halflabel predict {out} FILE"})
 
 
