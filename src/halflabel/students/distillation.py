@@ -35,7 +35,7 @@ ITERATIONS = 60
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
 AUTO = "auto"  # the kind of student that agrees with the teacher most often on held-out texts
-TRIED: tuple[Kind, ...] = ("words", "static")  # by `auto`; characters are slower
+TRIED: dict[Kind, float] = {"words": 0.0, "static": 0.005}  # by `auto`, and the agreement that a larger one has to add
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
 SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
 FOLDS = 5  # of cross-fitting
@@ -91,7 +91,7 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = AUTO, cascade
     is measured: by cross-fitting with `refit` if the teacher was trained on most of them, as hashes of the texts that
     it was `trained_on` tell, else on the others.
     """
-    kinds = TRIED if student == AUTO else (check_kind(student),)
+    kinds = TRIED if student == AUTO else {check_kind(student): 0.0}
     if len(pool) < MIN_TEXTS:
         raise DataError(f"{pool.source} has {len(pool)} texts to learn from, which is too few; give at least "
                         f"{MIN_TEXTS}, better thousands.")
@@ -99,8 +99,9 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = AUTO, cascade
     texts = [pool.texts[int(i)] for i in rows]
     p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
     words = word_vectors(teacher, texts, progress) if "static" in kinds else None
-    trial = max((fit_and_try(kind, teacher, texts, p, words) for kind in kinds), key=lambda trial: trial.same.mean())
-    kind = trial.student.features.kind
+    trials = {kind: fit_and_try(kind, teacher, texts, p, words) for kind in kinds}
+    kind = max(trials, key=lambda kind: trials[kind].same.mean() - kinds[kind])
+    trial = trials[kind]
     # a threshold holds for the student that it was chosen for, with more texts it would be sure of more
     fitted = trial.student if cascade is not None else trial.calibration(fit_student(kind, teacher, texts, p, words))
     _, student_seconds = timed(lambda: fitted.probabilities(texts))
