@@ -198,3 +198,11 @@ def test_the_page_shows_label_probabilities_and_reasons(models: Path) -> None:
         window.run("$('text').value = ' '; $('form').requestSubmit()")
         window.wait("return !$('problem').hidden")
         assert window.text("#problem") == "Text 0 is empty; leave it out."
+
+        window.open(f"{url}/docs")
+        window.wait("return document.querySelectorAll('section').length")
+        paths = window.run("return fetch('openapi.json').then(response => response.json())")["paths"]
+        headings = window.run("return [...document.querySelectorAll('h2')].map(heading => heading.textContent)")
+        assert set(headings) == {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+        captions = window.run("return [...document.querySelectorAll('caption')].map(caption => caption.textContent)")
+        assert {"PredictRequest", "LabelScore", "InferRequest"} <= set(captions)

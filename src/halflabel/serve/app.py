@@ -110,7 +110,7 @@ def create_app(service: Service, *, log: Log, token: str | None = None,
         yield
         await asyncio.to_thread(service.batcher.close)
 
-    # FastAPI's documentation pages load scripts from the network, so only the schema is served
+    # FastAPI's documentation pages load scripts from the network, so /docs is a page of our own
     app = FastAPI(title="halflabel", version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None)
 
     @app.get("/metrics")
@@ -129,14 +129,20 @@ def create_app(service: Service, *, log: Log, token: str | None = None,
     return Gate(app, token=token, limits=service.limits, metrics=service.metrics, log=log)
 
 
-def add_text_embeddings_inference(app: FastAPI, service: Service) -> None:
-    """The routes of Text Embeddings Inference, and the page that uses them."""
-    page = files("halflabel.serve").joinpath("page.html").read_text(encoding="utf-8")
+def add_page(app: FastAPI, path: str, file: str) -> None:
+    """A page of the package."""
+    page = files("halflabel.serve").joinpath(file).read_text(encoding="utf-8")
     headers = page_headers(page)
 
-    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
-    async def index() -> HTMLResponse:
+    @app.get(path, response_class=HTMLResponse, include_in_schema=False)
+    async def show() -> HTMLResponse:
         return HTMLResponse(page, headers=headers)
+
+
+def add_text_embeddings_inference(app: FastAPI, service: Service) -> None:
+    """The routes of Text Embeddings Inference, the page that uses them, and one that describes all."""
+    add_page(app, "/", "page.html")
+    add_page(app, "/docs", "docs.html")
 
     @app.get("/health")
     async def health() -> Response:
