@@ -335,7 +335,7 @@ def test_infer_refuses_what_it_cannot_read(client: TestClient, content: bytes) -
     ("GET", "/predict", 405), ("PUT", "/predict", 405), ("POST", "/health", 405), ("GET", INFER, 405),
     ("GET", "/nothing", 404), ("GET", "/../../etc/passwd", 404), ("GET", "/%00", 404), ("GET", "/%ff%fe", 404),
     ("GET", "/v2/models/other", 404), ("GET", "/v2/models/%ff", 404), ("GET", "/v2/models/other/ready", 404),
-    ("POST", "/v2/models/numbers/unload", 404), ("GET", "/docs", 404), ("OPTIONS", "/predict", 405)])
+    ("POST", "/v2/models/numbers/unload", 404), ("GET", "/redoc", 404), ("OPTIONS", "/predict", 405)])
 def test_other_paths_and_methods_are_refused(client: TestClient, method: str, path: str, status: int) -> None:
     answer = client.request(method, path)
     assert answer.status_code == status
