@@ -4,6 +4,7 @@
     python benchmarks/scoring.py overhead --data FOLDER
     python benchmarks/scoring.py memory --data FOLDER
     python benchmarks/scoring.py cost --data FOLDER [--models student encoder] [--sizes 10000 100000 1000000]
+    python benchmarks/scoring.py plot --data FOLDER
 
 The texts are those of `pool.py`. The encoder model is a frozen MiniLM, and the student is distilled from naive Bayes on
 words, since words that are made up mean nothing to MiniLM. Every measurement is a command in a process of its own. A
@@ -31,8 +32,17 @@ from protocol import Results
 KILLED = 10_000  # texts of a job that is killed
 SHARDS = 40  # of it
 OVERHEAD = 50_000  # texts
+SHORT = 8  # words of each of them
 COPIES = 1_000_000  # texts of a file; more are scored by naming it several times
 ENGINES = ("local", "ray", "spark")
+SVG = Path(__file__).parent.parent / "docs" / "scale.svg"
+# Starts a job from a small process: to Linux, the peak of a process includes that of the one that it was forked from.
+STARTER = """
+import json, os, subprocess, sys
+process = subprocess.Popen(sys.argv[1:], stdout=subprocess.DEVNULL)
+_, status, usage = os.wait4(process.pid, 0)
+print(json.dumps([status, usage.ru_utime + usage.ru_stime, usage.ru_maxrss]))
+"""
 
 
 def main() -> None:
@@ -114,15 +124,27 @@ def rows_in(out: Path) -> list[Any]:
 
 
 def overhead(options: argparse.Namespace, results: Results) -> None:
-    """The encoder model over 50,000 texts, in this process and by Ray, in turns."""
-    make(options.data, OVERHEAD)
+    """The encoder model over 50,000 short texts, in this process and by Ray, in turns."""
+    source = short_texts(options.data)
     for trial in range(options.trials):
         for engine in ("local", "ray"):
             if not results.has(what="overhead", how=engine, trial=trial, model=options.models[-1]):
-                measured = measure(options.data, engine, options.models[-1], OVERHEAD)
+                measured = measure(options.data, engine, options.models[-1], OVERHEAD, source)
                 results.add(what="overhead", how=engine, trial=trial, model=options.models[-1], texts=OVERHEAD,
-                            **measured)
+                            words=SHORT, **measured)
                 print("overhead", engine, measured, flush=True)
+
+
+def short_texts(data: Path) -> Path:
+    """The first words of 50,000 texts, since two cores take long to encode whole ones."""
+    import pyarrow.parquet as pq
+
+    make(data, OVERHEAD)
+    file = data / "short.parquet"
+    table = pq.read_table(file_of(data, "parquet", OVERHEAD))
+    texts = [" ".join(text.split()[:SHORT]) for text in table["text"].to_pylist()]
+    pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", [texts]), file)
+    return file
 
 
 def memory(options: argparse.Namespace, results: Results) -> None:
@@ -131,7 +153,7 @@ def memory(options: argparse.Namespace, results: Results) -> None:
         make(options.data, texts)
         for kind in ("parquet", "jsonl"):
             if not results.has(what="memory", how=kind, texts=texts):
-                measured = measure(options.data, "local", "student", texts, kind)
+                measured = measure(options.data, "local", "student", texts, file_of(options.data, kind, texts))
                 results.add(what="memory", how=kind, texts=texts, **measured)
                 print("memory", kind, f"{texts:,}", measured, flush=True)
 
@@ -148,20 +170,39 @@ def cost(options: argparse.Namespace, results: Results) -> None:
                 print("cost", model, f"{texts:,}", measured, per_million, flush=True)
 
 
-def measure(data: Path, engine: str, model: str, texts: int, kind: str = "parquet") -> dict[str, Any]:
+def plot(options: argparse.Namespace, results: Results) -> None:
+    """Processor seconds for a million texts against the number of texts, for scoring and for training."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "halflabel"  # the same figure gives the same file
+    from matplotlib import pyplot
+
+    from tables import cost_per_million
+
+    figure, ax = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
+    for name, by_size in cost_per_million().items():
+        ax.plot(sorted(by_size), [by_size[texts] for texts in sorted(by_size)], "o-", label=name)
+    ax.set(xscale="log", yscale="log", xlabel="texts", ylabel="processor seconds per million texts")
+    ax.grid(True, which="both", alpha=0.3)
+    ax.legend(fontsize="small")
+    figure.savefig(SVG, metadata={"Date": None})
+
+
+def measure(data: Path, engine: str, model: str, texts: int, file: Path | None = None) -> dict[str, Any]:
     """Wall-clock and processor seconds of a job, and the peak memory of its main process in MB."""
     out = data / "measured"
     shutil.rmtree(out, ignore_errors=True)
-    source = [file_of(data, kind, min(texts, COPIES))] * max(1, texts // COPIES)
+    source = [file or file_of(data, "parquet", min(texts, COPIES))] * max(1, texts // COPIES)
     began = time.perf_counter()
-    process = subprocess.Popen(command(engine, data / model, source, out), stdout=subprocess.DEVNULL)
-    _, status, usage = os.wait4(process.pid, 0)
+    job = command(engine, data / model, source, out)
+    started = subprocess.run([sys.executable, "-c", STARTER, *map(str, job)], stdout=subprocess.PIPE, check=True)
     seconds = time.perf_counter() - began
-    assert status == 0, f"the job failed: {process.args!r}"
+    status, cpu_seconds, kilobytes = json.loads(started.stdout)
+    assert status == 0, f"the job failed: {job}"
     assert json.loads((out / "_manifest.json").read_text())["texts"] == texts
     shutil.rmtree(out)
-    return {"seconds": round(seconds, 1), "cpu_seconds": round(usage.ru_utime + usage.ru_stime, 1),
-            "peak_mb": round(usage.ru_maxrss / 1024, 1)}
+    return {"seconds": round(seconds, 1), "cpu_seconds": round(cpu_seconds, 1), "peak_mb": round(kilobytes / 1024, 1)}
 
 
 def command(engine: str, model: Path, source: Path | list[Path], out: Path, rows: int = 10_000) -> list[str]:
@@ -220,7 +261,7 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-PARTS = {"kill": kill, "overhead": overhead, "memory": memory, "cost": cost}
+PARTS = {"kill": kill, "overhead": overhead, "memory": memory, "cost": cost, "plot": plot}
 
 if __name__ == "__main__":
     main()

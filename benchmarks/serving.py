@@ -39,7 +39,7 @@ from protocol import Results
 from startup import student
 
 REQUEST_TEXTS = 32  # the server's default
-CONNECTIONS = 16  # of the throughput: twice what fills a batch
+CONNECTIONS = 32  # of the throughput: twice what fills a batch
 OVERLOAD = 10  # times the rate that the server reaches
 MOST = 800  # connections at once, within the usual limit of open files
 FLAT = 1.1  # times the memory before the overload

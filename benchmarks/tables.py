@@ -609,9 +609,43 @@ def scoring_memory() -> str:
 
 def scoring_cost() -> str:
     """Minutes for a million texts by model and number of texts."""
-    return markdown(["model", "texts", "time", "minutes per million", "processor minutes per million", "peak memory"], [
+    return markdown(["model", "texts", "time", "minutes per million", "processor minutes per million"], [
         [row["how"], f"{row['texts']:,}", f"{row['seconds']:.0f} s", f"{row['per_million']['seconds'] / 60:.1f}",
-         f"{row['per_million']['cpu_seconds'] / 60:.1f}", f"{row['peak_mb']:.0f} MB"] for row in scoring("cost")])
+         f"{row['per_million']['cpu_seconds'] / 60:.1f}"] for row in scoring("cost")])
+
+
+def scale_cost() -> str:
+    """Processor seconds for a million texts of a pool, by what is done with them and their number."""
+    costs = cost_per_million()
+    sizes = sorted({texts for by_size in costs.values() for texts in by_size})
+    return markdown(["", *(f"{texts:,} texts" for texts in sizes)], [
+        [name, *(f"{by_size[texts]:,.0f} s" if texts in by_size else "" for texts in sizes)]
+        for name, by_size in costs.items()])
+
+
+def cost_per_million() -> dict[str, dict[int, float]]:
+    """Processor seconds for a million texts, by step and number of texts."""
+    costs: dict[str, dict[int, float]] = defaultdict(dict)
+    for row in lines("pool"):
+        if row["what"] == "ingest" and row["how"] == "parquet":
+            costs["read, clean and deduplicate"][row["texts"]] = 1e6 / row["per_cpu_second"]
+        elif row["what"] == "train":
+            costs[POOL_TRAINING[row["how"]]][row["texts"]] = 1e6 * row["cpu_seconds"] / row["texts"]
+    for row in scoring("cost"):
+        costs[f"score, {row['how']}"][row["texts"]] = row["per_million"]["cpu_seconds"]
+    return costs
+
+
+POOL_TRAINING = {"frozen": "train bdd-s on vectors, all encoded", "tokens": "train bdd-s, surveys of a part",
+                 "default": "train lift, on a sample"}
+
+
+def processes() -> str:
+    """Accuracy with one process and with two, by seed."""
+    by_seed = grouped(lines("processes"), "seed")
+    body = [[str(seed), *(f"{row['accuracy']:.4f}" for row in sorted(rows, key=lambda row: row["processes"]))]
+            for (seed,), rows in by_seed.items()]
+    return markdown(["seed", "one process", "two processes"], body)
 
 
 def supply() -> str:
@@ -689,7 +723,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "active-learning": active_learning, "active-learning-gaps": active_learning_gaps,
     "label-errors": label_errors, "noise": noise,
     "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
-    "scoring-memory": scoring_memory, "scoring-cost": scoring_cost,
+    "scoring-memory": scoring_memory, "scoring-cost": scoring_cost, "scale-cost": scale_cost, "processes": processes,
     "serving-throughput": serving_throughput, "serving-latency": serving_latency,
     "serving-overload": serving_overload, "serving-hostile": serving_hostile,
     "reduced": partial(reduced, "multi-class", "argmax"),

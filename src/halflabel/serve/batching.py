@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from halflabel.persistence.model import TrainedModel
 
 WINDOW = 0.005  # seconds that a request waits for others, counted from its arrival
-BATCH = 256  # texts that are predicted together; the model divides them into batches by tokens
+BATCH = 512  # texts that are predicted together; the model divides them into batches by tokens
 
 
 class QueueFull(Exception):

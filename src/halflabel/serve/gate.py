@@ -28,7 +28,7 @@ class Limits:
     """What a server accepts."""
 
     request_texts: int = 32
-    queue_texts: int = 512
+    queue_texts: int = 1024
     body_bytes: int = 2_000_000
     body_seconds: float = 10.0  # until the whole body has arrived
     held_bytes: int = 64_000_000  # of all bodies whose requests are not answered yet
