@@ -180,12 +180,12 @@ def plot(options: argparse.Namespace, results: Results) -> None:
 
     from tables import cost_per_million
 
-    figure, ax = pyplot.subplots(figsize=(7, 3.5), layout="constrained")
+    figure, ax = pyplot.subplots(figsize=(9, 3.5), layout="constrained")
     for name, by_size in cost_per_million().items():
         ax.plot(sorted(by_size), [by_size[texts] for texts in sorted(by_size)], "o-", label=name)
     ax.set(xscale="log", yscale="log", xlabel="texts", ylabel="processor seconds per million texts")
     ax.grid(True, which="both", alpha=0.3)
-    ax.legend(fontsize="small")
+    ax.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.savefig(SVG, metadata={"Date": None})
 
 
