@@ -2,8 +2,8 @@
 
     python benchmarks/processes.py --work FOLDER [--seeds 0 1 2 3 4] [--method bdd-f]
 
-Texts are those of `pool.py`, with four topics, and so is the encoder: one layer of random weights that is fine-tuned,
-so that every gradient passes through both processes. Each run is a command of its own.
+Texts are the sample corpus of the package, with 5 labelled texts of each class; MiniLM is fine-tuned for a few steps,
+so that every gradient passes through both processes. Each run is a command of its own, with one thread to a process.
 """
 
 from __future__ import annotations
@@ -18,15 +18,13 @@ import time
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from torture import write_csv
 
-from pool import TOPICS, tiny_encoder, vocabulary, written
-from protocol import Results
+from halflabel.data.corpus import sample
+from protocol import Results, sample_per_class
 
-LABELLED, POOL, TEST = 400, 2000, 2000  # texts
-STEPS = ["--set", "encoder_rate=0.003", "--set", "head_rate=0.01", "--set", "epochs=3", "--set", "epoch_steps=60",
-         "--set", "warmup=200"]
+PER_CLASS = 5
+STEPS = ["--set", "epochs=2", "--set", "epoch_steps=20", "--set", "warmup=20", "--set", "survey=200"]
 PROCESSES = (1, 2)
 
 
@@ -39,30 +37,29 @@ def main() -> None:
         for processes in PROCESSES:
             key = {"method": options.method, "seed": seed, "processes": processes}
             if not results.has(**key):
-                line = run(options.work, files, tiny_encoder(options.work), options.method, seed, processes)
+                line = run(options.work, files, options.method, seed, processes)
                 results.add(**key, **line)
                 print(key, line, flush=True)
 
 
 def make(work: Path, seed: int) -> dict[str, Path]:
-    """Labelled texts, a pool and test texts, drawn with the seed."""
-    rng, words = np.random.default_rng([31, seed]), np.array(vocabulary())
+    """Labelled texts and a pool, drawn with the seed, and test texts."""
     files = {part: work / f"{part}-{seed}.csv" for part in ("labelled", "pool", "test")}
-    for part, number in (("labelled", LABELLED), ("test", TEST)):
-        topics = np.arange(number) % TOPICS
-        write_csv(files[part], ["text", "label"],
-                  zip(written(rng, topics, words), map("topic {}".format, topics), strict=True))
-    write_csv(files["pool"], ["text"], ([text] for text in written(rng, np.arange(POOL) % TOPICS, words)))
+    train, test = sample("train"), sample("test")
+    split = sample_per_class(train, PER_CLASS, len(train) - PER_CLASS * len(set(train.labels)), seed)
+    write_csv(files["labelled"], ["text", "label"], zip(split.labelled.texts, split.labelled.labels, strict=True))
+    write_csv(files["pool"], ["text"], ([text] for text in split.pool.texts))
+    write_csv(files["test"], ["text", "label"], zip(test.texts, test.labels, strict=True))
     return files
 
 
-def run(work: Path, files: dict[str, Path], encoder: str, method: str, seed: int, processes: int) -> dict[str, Any]:
+def run(work: Path, files: dict[str, Path], method: str, seed: int, processes: int) -> dict[str, Any]:
     """Trains with so many processes, and evaluates on the test texts."""
     out = work / "model"
     shutil.rmtree(out, ignore_errors=True)
     start = ["-m", "torch.distributed.run", "--nproc-per-node", str(processes)] if processes > 1 else []
     train = [sys.executable, *start, "-m", "halflabel", "train", files["labelled"], "--unlabelled", files["pool"],
-             "--encoder", encoder, "--plan", "laptop", "--method", method, *STEPS, "--minutes", "60",
+             "--plan", "laptop", "--method", method, *STEPS, "--minutes", "60",
              "--seed", str(seed), "--device", "cpu", "--out", out]
     began = time.perf_counter()
     subprocess.run([*map(str, train)], check=True, capture_output=True, env=os.environ | {"OMP_NUM_THREADS": "1"})

@@ -250,14 +250,15 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
              and line["model"] == "teacher" and "times_bf16" in line]
     if plain and "vectors, logistic regression" in points:
         points[BF16] = (statistics.median(plain), points["vectors, logistic regression"][1])
-    figure, axes = pyplot.subplots(figsize=(6.4, 3.6))
-    for label, (speed, accuracy) in points.items():
-        axes.scatter(speed, accuracy, color="#9aa0a6" if label in (*OTHERS, BF16, ALONE) else "#2f6fb0")
-        axes.annotate(label, (speed, accuracy), textcoords="offset points", xytext=(5, 5), fontsize=8)
+    figure, axes = pyplot.subplots(figsize=(8.8, 3.6), layout="constrained")
+    ours = [label for label in points if label not in (*OTHERS, BF16, ALONE)]
+    for color, labels in (("#2f6fb0", ours), ("#9aa0a6", [label for label in points if label not in ours])):
+        for marker, label in zip("osD^vP*X", sorted(labels, key=lambda label: -points[label][1]), strict=False):
+            axes.scatter(*points[label], color=color, marker=marker, alpha=0.85, label=label)
     axes.set(xscale="log", xlabel="speed, in multiples of halflabel predict", ylabel=f"accuracy on {name}")
-    axes.margins(0.15)
+    axes.margins(0.1)
     axes.grid(alpha=0.3)
-    figure.tight_layout()
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.savefig(SVG, metadata={"Date": None})
 
 
