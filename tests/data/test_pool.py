@@ -17,7 +17,7 @@ from cli_runner import Forked
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import TextColumn, matching_rows
 from halflabel.data.corpus import Corpus
-from halflabel.data.pool import RowHashes, open_pool
+from halflabel.data.pool import RowHashes, open_pool, open_source
 from halflabel.data.readers import files
 from halflabel.data.readers.read import read
 from halflabel.data.sequences import Concat, Subset, Zipped, columns_of, concat, map_parts, prefetch, subset
@@ -230,3 +230,11 @@ def test_rows_with_a_hash_seen_before_are_duplicates(batches: list[list[int]]) -
             seen.add(np.array(batch, dtype=np.int64))
         assert seen.rows == len(numbers)
         assert seen.duplicates().tolist() == [i for i, number in enumerate(numbers) if number in numbers[:i]]
+
+
+def test_an_annotation_without_a_label_is_no_error(tmp_path: Path) -> None:
+    file = tmp_path / "studio.csv"
+    file.write_text('text,topic,annotator,annotation_id,lead_time\n"a text","{""choices"": [""x""]}",1,1,1.0\n'
+                    '"another","{}",1,2,1.0\n', encoding="utf-8")
+    (block,) = open_source(files.as_files([str(file)])[0]).rows()
+    assert [row["text"] for row in block] == ["a text", "another"]

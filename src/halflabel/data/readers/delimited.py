@@ -83,7 +83,7 @@ def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[lis
 
     if file.compression or not file.is_utf8 or Path(file.local_path).stat().st_size <= WHOLE:
         table = read(file, options)
-        yield [arrow_strings(table.column(name)) for name in columns]
+        yield [arrow_strings([cell or "" for cell in table.column(name)]) for name in columns]
         return
     text, delimiter = _start(file, options)
     names = column_names(file, text, delimiter)
