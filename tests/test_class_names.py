@@ -71,6 +71,7 @@ def test_opaque_labels_are_not_used_as_names() -> None:
     names, notices = choose_names("labels", ["sport", "tag07"])
     assert names == {} and "'tag07' does not read as words" in notices[0]
     assert choose_names("labels", ["late_fee", "refund"])[0] == {"late_fee": ["late fee"], "refund": ["refund"]}
+    assert choose_names("labels", []) == ({}, [])
 
 
 def test_vectors_are_unit_means_over_phrases_and_templates(tiny_encoder: str) -> None:

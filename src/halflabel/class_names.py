@@ -87,10 +87,9 @@ def choose_names(option: Any, labels: Sequence[TextLabel], source: str = "names"
         return {}, []
     if option != LABELS:
         return parse_names(option, source), []
-    if names := names_of_labels(labels):
-        return names, []
-    opaque = next(name for label in labels for name in names_in(label) if words_of_label(name) is None)
-    return {}, [Notice(f"the label {opaque!r} does not read as words, so labels are not used as class names")]
+    opaque = [name for label in labels for name in names_in(label) if words_of_label(name) is None]
+    return names_of_labels(labels), [Notice(f"the label {name!r} does not read as words, so labels are not used as "
+                                            "class names") for name in opaque[:1]]
 
 
 def names_of_labels(labels: Sequence[TextLabel]) -> Names:
