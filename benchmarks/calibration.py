@@ -21,7 +21,7 @@ from halflabel import TextClassifier
 from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.cache import EncoderCache
-from halflabel.evaluation.calibration import calibration_error, softmax
+from halflabel.evaluation.confidence import calibration_error, softmax
 from halflabel.persistence.model import TrainedModel
 from protocol import Results, load, sample_per_class
 

@@ -25,10 +25,10 @@ import torch
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus, sample
 from halflabel.devices import bf16_products
-from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode, threads_for
 from halflabel.encoders.loading import load_transformer, locate
+from halflabel.encoders.tokens import TOKENS, batches, windows, worker_count
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.onnx_export import export, with_backend
 from halflabel.persistence.onnx_model import OnnxModel

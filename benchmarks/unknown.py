@@ -22,7 +22,7 @@ from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.read import concat_corpora
 from halflabel.encoders.cache import EncoderCache
-from halflabel.evaluation.calibration import softmax
+from halflabel.evaluation.confidence import softmax
 from protocol import Results, load, sample_per_class
 
 SETS = {"clinc150": None, "ag_news": 14_000, "arxiv_topics10": 8000}  # training texts

@@ -21,9 +21,9 @@ from halflabel.data.labels import from_matrix, is_matrix, to_matrix
 from halflabel.data.sequences import concat
 from halflabel.devices import AUTO, choose_compute
 from halflabel.errors import ModelError, SettingError
-from halflabel.events import Report, silent
 from halflabel.fitting import Trained, fit, refitting
 from halflabel.methods.registry import find
+from halflabel.notices import Report, silent
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
 from halflabel.persistence.onnx_model import OnnxModel, is_export
@@ -32,7 +32,7 @@ from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.students.cascade import Cascade
 from halflabel.students.student import Student, is_student
 from halflabel.suggestions import Suggestion, suggest
-from halflabel.training.collapse import PoolState
+from halflabel.training.statistics import PoolState
 from halflabel.types import Task
 from halflabel.validation import (
     align_truth,
@@ -145,7 +145,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         resume : bool
             Resumes the run in `folder`; texts and settings have to be the same.
         report : callable
-            Receives progress, see `halflabel.events`.
+            Receives progress, see `halflabel.notices`.
         """
         if "sample_weight" in unsupported:  # no parameter, so that scikit-learn's ensembles see that it does not exist
             raise SettingError("fit takes no sample_weight: all labelled texts count alike; leave it out.")

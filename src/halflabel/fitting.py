@@ -29,20 +29,19 @@ from halflabel.encoders.loading import load_encoder
 from halflabel.encoders.selection import choose_encoder
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.errors import DataError, SettingError
-from halflabel.evaluation.calibration import fit_temperature
+from halflabel.evaluation.confidence import UnknownDetector, fit_temperature
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
-from halflabel.evaluation.unknown import UnknownDetector
-from halflabel.events import EncodingProgress, Report, silent
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
-from halflabel.nn.label_frequencies import class_weights, label_frequencies, unlearnable_labels, unlearnable_notices
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
-from halflabel.notices import Notice
+from halflabel.nn.pseudo_labels import class_weights, label_frequencies, unlearnable_labels, unlearnable_notices
+from halflabel.notices import EncodingProgress, Notice, Report, silent
 from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
 from halflabel.persistence.training_texts import keep_labelled, write_text_hashes
+from halflabel.plans import POOL_LIMIT
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import RESTART, FolderStore, NoStore
@@ -58,7 +57,6 @@ CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitt
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
 CENTRE_TEXTS = 200  # whose mean is the centre of texts, for a head that starts from class names
 HEAD_FROM_NAMES = "the class names are the first weights of the classifier"
-POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
 
 
 @dataclass(frozen=True, eq=False)

@@ -19,7 +19,7 @@ from halflabel.bench.queue import Progress, Queue, QueueCounts
 from halflabel.bench.runs import Run
 from halflabel.bench.worker import work
 from halflabel.errors import DataError, OutputError
-from halflabel.events import EpochReport, Event, StepProgress
+from halflabel.notices import EpochReport, Event, StepProgress
 from made import RUN, result
 
 HERE = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ WORKER = """
 import sys, time, types
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from halflabel.events import StepProgress
+from halflabel.notices import StepProgress
 from made import result
 def execute(run, data, folder, report, spent, *, compute):
     with open({log!r}, "a") as log:

@@ -12,8 +12,7 @@ from rich.progress import Progress
 
 from cli_runner import runner
 from halflabel.cli import console
-from halflabel.events import EncodingProgress, EpochReport, StepProgress, TimeEstimate
-from halflabel.notices import Notice
+from halflabel.notices import EncodingProgress, EpochReport, Notice, StepProgress, TimeEstimate
 
 NOTICED = 20  # the line of the notice below
 EVENTS = [EncodingProgress(3, 9), TimeEstimate(150.0, steps=4, evaluation_passes=2),

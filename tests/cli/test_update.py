@@ -17,7 +17,7 @@ from halflabel.data.agreement import krippendorff_alpha, merge_annotators
 from halflabel.data.corpus import Corpus
 from halflabel.errors import DataError
 from halflabel.label_errors import cross_fitted, estimate_accuracy
-from halflabel.training.interrupt import Interrupted
+from halflabel.processes import Interrupted
 
 TEXTS, LABELS = tiny_texts(6)
 MORE, MORE_LABELS = tiny_texts(8, seed=3)

@@ -185,7 +185,7 @@ class TestTraining:
     def test_models_are_the_same_from_memory_and_from_disk(self, texts: TextColumn, tiny_encoder: str, method: str,
                                                            plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
         # eight steps on random weights may collapse, which is not tested here
-        monkeypatch.setattr("halflabel.training.collapse.COLLAPSE_THRESHOLD", 0.0)
+        monkeypatch.setattr("halflabel.training.statistics.COLLAPSE_THRESHOLD", 0.0)
         labelled, labels = tiny_texts(4)
         X, y = [*labelled, POOL[0], "a text of nobody"], [*labels, None, None]
         settings = {"epochs": 2, "epoch_steps": 4, "warmup": 4}

@@ -24,9 +24,9 @@ from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import CATALOGUE, KnownEncoder, fetch, find_known, find_place, names_in
 from halflabel.encoders.encoder import POOLING_FILE
 from halflabel.encoders.inference import encode
-from halflabel.encoders.joined import JOINED_FILE
 from halflabel.encoders.loading import POOLINGS, load_encoder, locate, restore_encoder
 from halflabel.encoders.selection import choose_encoder, held_out_score
+from halflabel.encoders.text_encoder import JOINED_FILE
 from halflabel.errors import EncoderError, ModelError, OutputError, SettingError
 from halflabel.plans import PLANS
 

@@ -12,7 +12,7 @@ import pytest
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.errors import ModelError
-from halflabel.evaluation.calibration import (
+from halflabel.evaluation.confidence import (
     accuracy_by_coverage,
     calibration_error,
     fit_temperature,

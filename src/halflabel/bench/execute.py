@@ -29,10 +29,10 @@ from halflabel.encoders.inference import encode
 from halflabel.equations import angle_moments, angles, cosines, prototypes
 from halflabel.errors import HalflabelError, OutputError
 from halflabel.evaluation.metrics import collapsed, effective_classes, multi_class, multi_label, variance_difference
-from halflabel.events import EpochReport, Event, Report
 from halflabel.fitting import vector_cache
 from halflabel.methods.registry import find
 from halflabel.nn.network import PrecomputedVectors
+from halflabel.notices import EpochReport, Event, Report
 from halflabel.persistence.model import CHUNK, TrainedModel
 from halflabel.persistence.run_folder import fingerprint
 from halflabel.types import Shape

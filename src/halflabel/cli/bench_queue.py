@@ -14,8 +14,8 @@ import typer
 from halflabel.cli import console
 from halflabel.cli.train import STOPPED
 from halflabel.errors import SettingError
-from halflabel.events import EncodingProgress, Event, StepProgress
-from halflabel.training.interrupt import request_stop
+from halflabel.notices import EncodingProgress, Event, StepProgress
+from halflabel.processes import request_stop
 
 if TYPE_CHECKING:
     from halflabel.bench.queue import Queue, QueueCounts

@@ -159,9 +159,9 @@ def estimate_cost(texts: TrainingTexts, encoder: str | None, plan: str, report: 
     """Adds lengths in tokens, and time and memory of training, estimated by encoding a few texts."""
     from halflabel.data import diagnostics as checks
     from halflabel.encoders.loading import load_encoder
-    from halflabel.estimate import estimate, token_lengths
     from halflabel.methods import find
     from halflabel.settings import choose_settings
+    from halflabel.training.time_budget import estimate, token_lengths
 
     settings = choose_settings(texts.labelled.task, encoder=encoder, plan=plan)
     loaded = load_encoder(settings.encoder, settings.plan.max_tokens)

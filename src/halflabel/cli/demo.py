@@ -51,7 +51,7 @@ def demo(
     from halflabel.classifier import TextClassifier
     from halflabel.data.corpus import sample
     from halflabel.data.splitting import split_corpus
-    from halflabel.training.interrupt import Interrupted
+    from halflabel.processes import Interrupted
 
     plan, seed = plan or PLAN, seed or 0
     split, test = split_corpus(sample("train"), per_class=PER_CLASS, unlabelled=None, seed=seed), sample("test")

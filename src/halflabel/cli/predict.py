@@ -182,7 +182,7 @@ def report_meaningless(count: int, empty: int, unlabelled: int, rule: DecisionRu
 
 def farthest_known(model: Model, coverage: float | None) -> float:
     """The distance from all classes up to which a text gets a label; an error if the model does not measure it."""
-    from halflabel.evaluation.unknown import COVERAGE
+    from halflabel.evaluation.confidence import COVERAGE
     from halflabel.persistence.model import TrainedModel
 
     if not isinstance(model, TrainedModel):

@@ -190,7 +190,7 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, compute: Compute, *
 @contextmanager
 def handle_interrupt(out: Path, *, resume: bool) -> Iterator[None]:
     """On Ctrl-C prints how to resume, and exits."""
-    from halflabel.training.interrupt import Interrupted
+    from halflabel.processes import Interrupted
 
     try:
         yield

@@ -174,7 +174,7 @@ def train(settings: Settings, texts: TrainingTexts, out: Path, *, keep_labels: b
     """Trains beside the folder and moves the result there; whatever stops it leaves the folder as it was."""
     from halflabel.atomic import real, temporary_path
     from halflabel.fitting import fit
-    from halflabel.training.interrupt import Interrupted
+    from halflabel.processes import Interrupted
 
     beside = temporary_path(real(out))
     try:

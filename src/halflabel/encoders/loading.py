@@ -12,14 +12,13 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from halflabel.cache_limit import in_use
+from halflabel.devices import check_finite, fits, shapes_only
 from halflabel.encoders.bag_of_words import VOCABULARY_FILE, restore_bag_of_words
 from halflabel.encoders.bert import empty_bert, is_bert
 from halflabel.encoders.catalogue import find_known, is_auto, names_in, verified_folder
 from halflabel.encoders.encoder import POOLING_FILE, Encoder
-from halflabel.encoders.joined import JOINED_FILE, JoinedEncoders, restore_joined
-from halflabel.encoders.shapes import check_finite, fits, shapes_only
-from halflabel.encoders.text_encoder import TextEncoder
-from halflabel.encoders.tokenizer import FILE, Tokenizer
+from halflabel.encoders.text_encoder import JOINED_FILE, JoinedEncoders, TextEncoder, restore_joined
+from halflabel.encoders.tokens import TOKENIZER_FILE, Tokenizer
 from halflabel.errors import EncoderError, HalflabelError, ModelError, SettingError
 from halflabel.integrity import COPY_OR_RETRAIN, read_json, refuse_code, require
 
@@ -95,7 +94,7 @@ def restore_transformer(folder: Path, weights: dict[str, Tensor]) -> Encoder:
     check_pooling(settings, folder / POOLING_FILE)
     _check_layers(config, len(weights), folder / "config.json", ModelError)
     try:
-        if is_bert(config) and (folder / FILE).is_file():
+        if is_bert(config) and (folder / TOKENIZER_FILE).is_file():
             encoder = Encoder(empty_bert(config), Tokenizer(folder, settings["max_tokens"]), **settings)
             encoder.load_state_dict(weights, assign=True)
         else:

@@ -13,15 +13,13 @@ import torch
 
 from halflabel.atomic import not_written, write_folder, write_text
 from halflabel.data.labels import Classes
-from halflabel.devices import Compute
+from halflabel.devices import Compute, check_finite, fits, shapes_only
 from halflabel.encoders.inference import encode, texts_at_once
 from halflabel.encoders.loading import restore_encoder
-from halflabel.encoders.shapes import check_finite, fits, shapes_only
 from halflabel.encoders.text_encoder import Backend, TextEncoder
 from halflabel.errors import ModelError, OutputError, SettingError
-from halflabel.evaluation.calibration import softmax
+from halflabel.evaluation.confidence import UnknownDetector, softmax
 from halflabel.evaluation.decisions import Decision, finite
-from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.integrity import COPY_OR_RETRAIN, refuse_code, verify, write_checksums
 from halflabel.methods.registry import Method, find
 from halflabel.nn.network import Network, Output, PrecomputedVectors

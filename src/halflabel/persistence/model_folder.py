@@ -15,8 +15,8 @@ from safetensors.numpy import load_file, save_file
 from halflabel.atomic import replace_file, write_text
 from halflabel.data.labels import Classes
 from halflabel.errors import ModelError
+from halflabel.evaluation.confidence import UnknownDetector
 from halflabel.evaluation.decisions import Decision
-from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.integrity import COPY_OR_RETRAIN, read_json, require, updating_checksum
 from halflabel.types import Shape
 

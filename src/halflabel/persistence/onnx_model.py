@@ -11,8 +11,7 @@ from typing import Any, get_args
 import numpy as np
 
 from halflabel.data.labels import Classes
-from halflabel.encoders.batching import Batch, batches, cores, run_workers, windows, worker_count
-from halflabel.encoders.tokenizer import Tokenizer, token_ids
+from halflabel.encoders.tokens import Batch, Tokenizer, batches, cores, run_workers, token_ids, windows, worker_count
 from halflabel.errors import MissingExtra, ModelError, OutputError, SettingError
 from halflabel.evaluation.decisions import Decision, finite
 from halflabel.integrity import read_json, refuse_code, require, verify

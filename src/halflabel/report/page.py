@@ -9,8 +9,7 @@ import numpy as np
 
 from halflabel.bench.document import DataTable, Document, Element, Figure, Heading, Paragraph, Quote, TableCell
 from halflabel.bench.figures import BLUE, GREY, INK, RED, SOFT, draw
-from halflabel.evaluation.calibration import accuracy_by_coverage, reliability
-from halflabel.evaluation.unknown import COVERAGE
+from halflabel.evaluation.confidence import COVERAGE, accuracy_by_coverage, reliability
 from halflabel.report.facts import Evaluation, Example, ReportFacts
 
 if TYPE_CHECKING:

@@ -1,11 +1,11 @@
-"""Baselines by scikit-learn, on frozen vectors of length one.
-
-They are fitted in closed form: under every plan the encoder stays frozen and no steps are taken.
+"""Baselines: a linear head with cross-entropy or the asymmetric loss, on labelled texts alone or with class-aware
+pseudo-labels (CAP), and classifiers of scikit-learn on frozen vectors of length one.
 """
 
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,48 @@ from torch.nn import functional
 from halflabel.errors import SettingError
 from halflabel.methods.closed_form import few_texts_per_class, from_sklearn
 from halflabel.methods.registry import Choice, Range, method
-from halflabel.nn.losses import cross_entropy
-from halflabel.nn.network import Head, NormalizedLinear
-from halflabel.nn.pseudo_labels import NoLabels
+from halflabel.nn.losses import Asymmetric, binary_cross_entropy, constant, cross_entropy
+from halflabel.nn.network import Head, Linear, NormalizedLinear
+from halflabel.nn.pseudo_labels import ClassAware, NoLabels
+from halflabel.plans import MULTILABEL, SEMI_SUPERVISED_MULTILABEL
 from halflabel.training.objective import SelfTraining, StartInputs, StartResult
 from halflabel.types import Shape
 
 MAX_DENSE = 20_000  # texts: their matrix of similarities takes 3 GB
+
+
+@method("ce", task="multi-class", paper="BERT+CE", plans={"paper": {"labelled_batch": 8}})
+def ce(shape: Shape) -> SelfTraining:
+    """Cross-entropy on labelled texts only; the pool is ignored."""
+    return SelfTraining(head=Linear(shape), loss=cross_entropy)
+
+
+# Ours: at a lower rate a short run learns little more than how rare each label is.
+@method("bce", task="multi-label", paper="BERT+BCE", plans=MULTILABEL | {
+    "laptop": MULTILABEL["laptop"] | {"head_rate": 5e-3}, "paper": {"labelled_batch": 8}})
+def bce(shape: Shape) -> SelfTraining:
+    """Binary cross-entropy of each label on labelled texts only; the pool is ignored."""
+    return SelfTraining(head=Linear(shape), loss=binary_cross_entropy, logits=True)
+
+
+@method("asl", task="multi-label", paper="ASL: Ridnik et al., ICCV 2021",
+        plans=MULTILABEL | {"paper": {"labelled_batch": 8, "ema": 0.9997}})
+def asl(shape: Shape, *, gamma_neg: float = 4.0, gamma_pos: float = 0.0, shift: float = 0.05,
+        follow: str = "paper") -> SelfTraining:
+    """Binary cross-entropy that down-weights easy negatives, on labelled texts only; the pool is ignored."""
+    loss = Asymmetric(gamma_neg, gamma_pos, shift, detach_focus=follow == "code")
+    return SelfTraining(head=Linear(shape), loss=loss, logits=True)
+
+
+@method("cap", task="multi-label", paper="CAP: Xie et al., NeurIPS 2023",
+        plans=SEMI_SUPERVISED_MULTILABEL | {"paper": {**SEMI_SUPERVISED_MULTILABEL["paper"], "ema": 0.9997}},
+        limits={"positives": Range(0.0, 1.0), "negatives": Range(0.0, 1.0)})
+def cap(shape: Shape, *, gamma_neg: float = 4.0, gamma_pos: float = 0.0, shift: float = 0.05, positives: float = 1.0,
+        negatives: float = 1.0, lambda1: float = 1.0, views: str = "same", follow: str = "paper") -> SelfTraining:
+    """asl plus pseudo-labels that an averaged teacher assigns each epoch, at the labelled frequency of each label."""
+    supervised = asl(shape, gamma_neg=gamma_neg, gamma_pos=gamma_pos, shift=shift, follow=follow)
+    return replace(supervised, pseudo_labels=ClassAware(shape, positives, negatives), weight=constant(lambda1),
+                   averaged_teacher=True, strong_views=views == "strong")
 
 
 @method("logreg", task="multi-class", paper="-", no_steps=True)
