@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from halflabel.classifier import TextClassifier
-from halflabel.encoders.loading import load_encoder
-from halflabel.encoders.selection import texts_per_second
+from halflabel.encoders.loading import load_encoder, texts_per_second
 from halflabel.fitting import vector_cache
 from halflabel.persistence.model import TrainedModel
 from protocol import Results, Sample, load, sample_per_class

@@ -16,9 +16,8 @@ from sklearn.utils.validation import check_is_fitted
 from halflabel.class_names import Names, choose_names, classes_with_names, names_of_labels
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import text_hashes
-from halflabel.data.corpus import Corpus
+from halflabel.data.corpus import Corpus, concat
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
-from halflabel.data.sequences import concat
 from halflabel.devices import AUTO, choose_compute
 from halflabel.errors import ModelError, SettingError
 from halflabel.fitting import Trained, fit, refitting
@@ -26,8 +25,8 @@ from halflabel.methods.registry import find
 from halflabel.notices import Report, silent
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
+from halflabel.persistence.model_folder import read_text_hashes
 from halflabel.persistence.onnx_model import OnnxModel, is_export
-from halflabel.persistence.training_texts import read_text_hashes
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.students.cascade import Cascade
 from halflabel.students.student import Student, is_student

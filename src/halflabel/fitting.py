@@ -17,17 +17,14 @@ from halflabel.atomic import cache_folder
 from halflabel.cache_limit import prune_once
 from halflabel.class_names import Names, classes_with_names, name_vectors, names_of_labels, phrases_for
 from halflabel.data.augmentation import WordEdits
-from halflabel.data.corpus import Corpus
+from halflabel.data.corpus import Corpus, columns_of, concat
 from halflabel.data.labels import Classes
-from halflabel.data.sequences import columns_of, concat
 from halflabel.devices import Compute
-from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import is_auto
 from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
-from halflabel.encoders.loading import load_encoder
-from halflabel.encoders.selection import choose_encoder
-from halflabel.encoders.text_encoder import TextEncoder
+from halflabel.encoders.loading import choose_encoder, load_encoder
+from halflabel.encoders.text_encoder import BagOfWords, TextEncoder
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.confidence import UnknownDetector, fit_temperature
 from halflabel.evaluation.decisions import Decision
@@ -38,9 +35,8 @@ from halflabel.nn.network import HiddenHead, PrecomputedVectors
 from halflabel.nn.pseudo_labels import class_weights, label_frequencies, unlearnable_labels, unlearnable_notices
 from halflabel.notices import EncodingProgress, Notice, Report, silent
 from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
-from halflabel.persistence.model import TrainedModel
-from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
-from halflabel.persistence.training_texts import keep_labelled, write_text_hashes
+from halflabel.persistence.model import TrainedModel, close_folder, fingerprint, open_run, prepare_folder, versions
+from halflabel.persistence.model_folder import keep_labelled, write_text_hashes
 from halflabel.plans import POOL_LIMIT
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings

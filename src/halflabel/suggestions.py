@@ -12,10 +12,10 @@ import numpy as np
 
 from halflabel.active_learning import STRATEGIES, Candidates, Scores, explain, find_strategy
 from halflabel.data.columns import text_hashes
-from halflabel.data.sequences import subset
+from halflabel.data.corpus import subset
 from halflabel.errors import DataError, SettingError
 from halflabel.notices import Notice
-from halflabel.persistence.interface import Model
+from halflabel.persistence.model_folder import Model
 from halflabel.randomness import Stream, generator
 from halflabel.types import Progress
 

@@ -200,7 +200,7 @@ def test_the_time_of_a_run_is_estimated_from_the_most_similar_ones(queue: Queue)
 
 def test_a_helper_ends_with_the_process_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from halflabel.bench.worker import PARENT, is_helper, orphaned
-    from halflabel.cli.bench_queue import QueueView
+    from halflabel.cli.bench import QueueView
     from halflabel.cli.console import Lines
 
     assert not is_helper() and not orphaned()

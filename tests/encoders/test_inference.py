@@ -14,12 +14,12 @@ from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.pool import open_pool
 from halflabel.encoders import inference
-from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.encoder import Encoder, few_shapes, for_inference
 from halflabel.encoders.inference import encode, encode_tokens, texts_at_once
 from halflabel.encoders.inputs import HiddenStateInputs, TokenInputs
 from halflabel.encoders.loading import load_encoder
+from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.encoders.tokens import Batch, batches, padded_width, run_workers, windows, worker_count
 from halflabel.errors import EncoderError, HalflabelError, SettingError
 from halflabel.fitting import freeze

@@ -18,9 +18,8 @@ from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.persistence.model import load
 from halflabel.reasons import SPANS, explain_prediction, spans, without
-from halflabel.report.card import model_card
 from halflabel.report.facts import ReportFacts, collect, drift
-from halflabel.report.page import document, page
+from halflabel.report.page import document, model_card, page
 
 TEST = Corpus(*tiny_texts(10, seed=5), source="test.csv")
 LABELLED = tiny_texts(10)

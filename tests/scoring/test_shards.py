@@ -19,14 +19,14 @@ from pyarrow import parquet
 
 from cli_runner import Ran, runner, write_csv
 from conftest import TOPICS, tiny_texts
-from halflabel.cli.models import open_model
+from halflabel.cli.folders import open_model
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_source
 from halflabel.data.readers.files import File, as_files
 from halflabel.errors import HalflabelError, MissingExtra, OutputError
 from halflabel.integrity import fingerprint
 from halflabel.remote import locate
-from halflabel.scoring import engines, folder, shards
+from halflabel.scoring import folder, shards
 from halflabel.scoring.shards import ModelSource, Options, job_of, run, tasks
 from halflabel.students.ngrams import BUCKETS
 from halflabel.students.student import Student, TfIdf
@@ -253,11 +253,11 @@ def test_tasks_of_other_engines(made: Path, tmp_path: Path) -> None:
     assert [tuple(task) for task in work][-1] == (2, 0, None)
     with pytest.raises(HalflabelError, match="read only once"):
         tasks(job_of(job.source, [File("-")], "out", Options()))
-    assert engines.attempt(job, work[0])["shards"][0]["rows"] == 16
+    assert shards.attempt(job, work[0])["shards"][0]["rows"] == 16
     (tmp_path / "bad.csv").write_text("text\nx,y\n")
     bad = job_of(job.source, [File(str(tmp_path / "bad.csv"))], str(tmp_path / "out"), Options())
     with pytest.raises(HalflabelError, match="2 cells where the header has 1"):
-        engines.shards_of(engines.attempt(bad, work[-1]._replace(input=0)))
+        shards.shards_of(shards.attempt(bad, work[-1]._replace(input=0)))
 
     def forgetful(job: Any) -> Iterator[Any]:
         return (shard for task in work[:1] + work[2:] for shard in shards.run_task(job, task))

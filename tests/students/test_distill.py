@@ -18,7 +18,7 @@ from cli_runner import Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
-from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, ModelError, SettingError
 from halflabel.integrity import fingerprint, write_checksums
 from halflabel.persistence.model import load

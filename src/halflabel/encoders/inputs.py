@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.data.sequences import Concat, Subset
+from halflabel.data.corpus import Concat, Subset
 from halflabel.devices import half_precision, to_device
 from halflabel.encoders.cache import EncoderCache, TokenIds
 from halflabel.encoders.inference import encode_tokens

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, TextLabel
-from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, cut, evidence, log_odds, sigmoid
 from halflabel.persistence.model import TrainedModel

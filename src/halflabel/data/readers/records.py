@@ -1,4 +1,4 @@
-"""JSON: an array of objects, or one object per line (JSON Lines)."""
+"""Records: plain text with one text per line, JSON Lines with one object per line, and JSON arrays of objects."""
 
 from __future__ import annotations
 
@@ -8,13 +8,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from halflabel.data.columns import arrow_strings
+from halflabel.data.labels import text_cells
 from halflabel.data.readers.annotation_tools import annotation_table
-from halflabel.data.readers.cells import text_cells
-from halflabel.data.readers.files import HEAD, File, decode, line_blocks
-from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable, Write, from_records, register_format
+from halflabel.data.readers.files import HEAD, File, decode, line_blocks, whole_lines
+from halflabel.data.readers.formats import (
+    Format,
+    ReadOptions,
+    Row,
+    SourceTable,
+    Write,
+    empty,
+    from_records,
+    register_format,
+)
 from halflabel.errors import DataError
 
 Position = Callable[[int], str]
+BLOCK = 1 << 20  # bytes in memory at a time; lines may be so short that each takes 50 times as much there
+LINE_END = re.compile(r"\r\n|\n|\r")
 
 
 def read(file: File, options: ReadOptions) -> SourceTable:
@@ -143,3 +154,50 @@ def jsonl_writer(stream: TextIO) -> Write:
 register_format(Format("jsonl", (".jsonl", ".ndjson"), read, stream=stream, rows=rows, head=head,
                        confidence=looks_like_json, text_writer=jsonl_writer))
 register_format(Format("json", (".json",), read, stream=stream, rows=rows, head=head))
+
+
+def read_lines(file: File, options: ReadOptions) -> SourceTable:
+    """Each line is a text; there is no header."""
+    return _lines_table(split_lines(file.text()))
+
+
+def lines_head(file: File, options: ReadOptions) -> SourceTable:
+    """The only column; its rows are not read."""
+    return _lines_table([""])
+
+
+def _lines_table(lines: list[str]) -> SourceTable:
+    return SourceTable(["text"], len(lines), lambda name: lines, lambda i: f"line {i + 1}", typed=False)
+
+
+def stream_lines(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
+    """The lines, a block at a time."""
+    first = 1
+    for block in line_blocks(file, BLOCK):
+        lines = split_lines(decode(block, file.name, first=first))
+        first += block.count(b"\n")
+        yield [arrow_strings(lines)]
+
+
+def follow_lines(file: File, patience: float) -> Iterator[str | None]:
+    """The lines of a stream as they arrive, and None whenever no more arrive within `patience` seconds."""
+    count = 0
+    for block in whole_lines(file.follow(patience)):
+        if block is None:
+            yield None
+            continue
+        lines = split_lines(decode(block, file.name, first=count + 1))
+        count += len(lines)
+        yield from lines
+    if not count:
+        raise empty(file)
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with the line ends of any system; unlike `str.splitlines` it does not split at other separators."""
+    lines = LINE_END.split(text)
+    return lines[:-1] if not lines[-1] else lines
+
+
+register_format(Format("txt", (".txt", ".text"), read_lines, stream=stream_lines, head=lines_head,
+                       confidence=lambda text, options: 0.1))  # if no other format recognises the text
