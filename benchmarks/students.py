@@ -53,8 +53,7 @@ from halflabel.students.distillation import (
     vectors_of,
     word_vectors,
 )
-from halflabel.students.ngrams import KINDS
-from halflabel.students.student import Student
+from halflabel.students.student import KINDS, Student
 from protocol import RESULTS, Results, Sample, load, sample_per_class
 
 SETS = {"ag_news": (25, 10_000), "clinc150": (10, 9_000), "arxiv_topics10": (10, 8_000)}  # per class, unlabelled

@@ -28,8 +28,7 @@ from halflabel.integrity import fingerprint
 from halflabel.remote import locate
 from halflabel.scoring import folder, shards
 from halflabel.scoring.shards import ModelSource, Options, job_of, run, tasks
-from halflabel.students.ngrams import BUCKETS
-from halflabel.students.student import Student, TfIdf
+from halflabel.students.student import BUCKETS, Student, TfIdf
 
 TEXTS = tiny_texts(40, seed=3)[0]
 CUTS = {"a.parquet": slice(0, 50), "b.parquet": slice(50, 90), "c.csv": slice(90, 120)}

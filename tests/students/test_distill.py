@@ -38,8 +38,7 @@ from halflabel.students.distillation import (
     tf_idf_matrix,
     word_vectors,
 )
-from halflabel.students.ngrams import occurrences
-from halflabel.students.student import Student, load_student, most_probable
+from halflabel.students.student import Student, load_student, most_probable, occurrences
 
 POOL = tiny_texts(60, seed=1)[0]
 NEW, NEW_LABELS = tiny_texts(10, seed=9)

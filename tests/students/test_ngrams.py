@@ -10,7 +10,7 @@ from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from conftest import tiny_texts
 from halflabel.students.distillation import fit_features, tf_idf_matrix
-from halflabel.students.ngrams import KINDS, Kind, distinct_words, occurrences
+from halflabel.students.student import KINDS, Kind, distinct_words, occurrences
 
 TEXTS = [*tiny_texts(4)[0], "", "a", "Don't stop: 3.5 % -- or else!", "two\nlines\t and\u00a0 more", "Ärger über Öl",
          "ein ein ein"]

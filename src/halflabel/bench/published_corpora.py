@@ -24,8 +24,7 @@ from halflabel.bench.paper import statistics
 from halflabel.cache_limit import in_use
 from halflabel.data.columns import TextColumn, write_arrow
 from halflabel.data.corpus import Corpus, Label
-from halflabel.data.readers.files import File, decode, line_blocks
-from halflabel.data.readers.records import split_lines
+from halflabel.data.readers.files import File, decode, line_blocks, split_lines
 from halflabel.errors import DataError
 
 PUBLISHED_SIZES = {"yahoo": 1_400_000}  # training texts of the published file where Table 1 has another number

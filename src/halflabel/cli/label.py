@@ -73,11 +73,11 @@ def suggest(
     known = [text for file in labelled_files for text in read(file, text=text_column, labels=False).texts]
     pool, notices = open_pool(sources, text=text_column)
     with console.meter() as meter:
-        found, more = find(model, encoder, backend, pool.texts, n, strategy, labelled=known, seed=seed or 0,
+        found, more = find_suggestions(model, encoder, backend, pool.texts, n, strategy, labelled=known, seed=seed or 0,
                            source=pool.source, progress=lambda done, total: meter.show("predicting", done, total))
     console.note(*(notice for notice in notices if isinstance(notice, Dropped)), *more)
     with output(out, kind) as write:
-        write([row(suggestion) for suggestion in found])
+        write([suggestion_row(suggestion) for suggestion in found])
     if out is not None:
         console.say(f"{len(found):,} text{'s' * (len(found) != 1)} to label written to {out}")
 
@@ -98,7 +98,8 @@ def split_arguments(files: Sequence[str], encoder: str | None) -> tuple[Path | N
     return Path(files[0]), files[1:]
 
 
-def find(model: Path | None, encoder: str | None, backend: str | None, *arguments: Any, **named: Any) -> Any:
+def find_suggestions(model: Path | None, encoder: str | None, backend: str | None, *arguments: Any,
+                     **named: Any) -> Any:
     """Suggestions by the model in a folder, or by an encoder alone."""
     from halflabel import suggestions
 
@@ -116,7 +117,7 @@ def find(model: Path | None, encoder: str | None, backend: str | None, *argument
     return suggestions.suggest(*arguments, vectors=vector_cache(load_encoder(str(encoder))), **named)
 
 
-def row(suggestion: Suggestion) -> dict[str, Any]:
+def suggestion_row(suggestion: Suggestion) -> dict[str, Any]:
     """A suggestion as a row of a file; several guessed labels as a list."""
     guess = suggestion.guess
     return suggestion._asdict() | {"guess": list(guess) if isinstance(guess, tuple) else guess}

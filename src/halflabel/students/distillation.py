@@ -19,8 +19,7 @@ from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, 
 from halflabel.persistence.model import TrainedModel
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.students.cascade import Cascade, confidence
-from halflabel.students.ngrams import BUCKETS, KINDS, Kind, distinct_words, occurrences
-from halflabel.students.student import Student, TfIdf, most_probable
+from halflabel.students.student import BUCKETS, KINDS, Kind, Student, TfIdf, distinct_words, most_probable, occurrences
 from halflabel.types import Progress, Task
 
 POOL_LIMIT = 50_000  # pool texts that a student is fitted to, at most
