@@ -18,6 +18,7 @@ from cli_runner import Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
+from halflabel.encoders.ngrams import fit_linear, occurrences, tf_idf_matrix
 from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, ModelError, SettingError
 from halflabel.integrity import fingerprint, write_checksums
@@ -31,14 +32,12 @@ from halflabel.students.distillation import (
     agreement,
     distill,
     fit_and_try,
-    fit_linear,
     fit_student,
     folds,
     intervals,
-    tf_idf_matrix,
     word_vectors,
 )
-from halflabel.students.student import Student, load_student, most_probable, occurrences
+from halflabel.students.student import Student, load_student, most_probable
 
 POOL = tiny_texts(60, seed=1)[0]
 NEW, NEW_LABELS = tiny_texts(10, seed=9)
