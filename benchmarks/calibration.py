@@ -70,7 +70,7 @@ def scores_of(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
     """`model.scores` (N, K), from cached vectors if the encoder is frozen."""
     if not model.frozen:
         return model.scores(texts)
-    return model.classify(EncoderCache(cache_folder(), model.encoder).vectors(texts)).scores.numpy()
+    return model.classify(EncoderCache(cache_folder(), model.encoder).vectors(texts), texts).scores.numpy()
 
 
 def parse() -> argparse.Namespace:

@@ -59,7 +59,7 @@ def run(encoder: str, split: Sample, held_out: int, seed: int) -> dict[str, Any]
     classifier.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
     model = classifier.model_
     assert isinstance(model, TrainedModel)
-    scores = model.classify(vector_cache(model.encoder)(rest.texts)).scores.cpu().numpy()
+    scores = model.classify(vector_cache(model.encoder)(rest.texts), rest.texts).scores.cpu().numpy()
     predicted = np.asarray(classifier.classes_)[scores.argmax(axis=1)]
     speed = texts_per_second(load_encoder(encoder), list(rest.texts[:TRIAL]))
     return {"accuracy": round(float((predicted == np.array(rest.labels)).mean()), 4), "n_test": len(rest),

@@ -88,8 +88,7 @@ def measure(name: str, model: TrainedModel, texts: Sequence[str], folder: Path, 
 def reference(model: TrainedModel, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Vectors and labels in fp32, as reference."""
     h = encode(model.encoder, texts, dtype=torch.float32)
-    with torch.inference_mode():
-        return {"vectors": h, "labels": model.network.classify(torch.from_numpy(h)).scores.argmax(dim=1).numpy()}
+    return {"vectors": h, "labels": model.classify(h, texts).scores.argmax(dim=1).numpy()}
 
 
 def agreement(answer: np.ndarray, exact: dict[str, np.ndarray]) -> dict[str, float]:

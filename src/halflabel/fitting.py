@@ -24,9 +24,10 @@ from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import is_auto
 from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
 from halflabel.encoders.loading import choose_encoder, load_encoder
+from halflabel.encoders.ngrams import fit_ngram_model
 from halflabel.encoders.text_encoder import BagOfWords, TextEncoder
 from halflabel.errors import DataError, SettingError
-from halflabel.evaluation.confidence import UnknownDetector, fit_temperature
+from halflabel.evaluation.confidence import UnknownDetector, fit_temperature, softmax
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
 from halflabel.integrity import read_json
@@ -131,6 +132,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
     else:
         model = calibrated(model, objective, problem, trainer.plan, settings.seed)
+        if not trainer.discarded_steps:
+            model = with_words(model, objective, problem, concat(labelled.texts, pool.texts), settings.seed)
     facts["start"], facts["outlook"] = dict(problem.start.facts), outlook
     facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
                     "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
@@ -298,7 +301,7 @@ def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, prob
     h = vector_cache(model.encoder)(dev.texts) if isinstance(model.network.encoder, PrecomputedVectors) else None
 
     def score() -> float:
-        scores = model.raw_scores(dev.texts) if h is None else model.classify(h).scores.cpu().numpy()
+        scores = model.raw_scores(dev.texts) if h is None else model.classify(h, dev.texts).scores.cpu().numpy()
         if problem.task == "multi-class":
             return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
         decide = fit_decision(scores, objective, problem, "dev texts")
@@ -325,6 +328,30 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
     if not n or f.shape[1] > MAX_FEATURES:
         return model
     return replace(model, unknown=UnknownDetector.fit(f[:n], problem.y.argmax(dim=1).cpu().numpy(), f[n:], labels))
+
+
+def with_words(model: TrainedModel, objective: Objective, problem: Problem, texts: Sequence[str],
+               seed: int) -> TrainedModel:
+    """The model whose scores have those of a linear model on words added, which learned the pool's soft labels.
+
+    Its errors differ from those of the encoder. So that both have a vote of the same weight, its logits are scaled as
+    the network's are, and the sum is calibrated on pool texts that another model of words did not learn.
+    """
+    if objective.method.soft_labels is None or not problem.unlabelled:
+        return model
+    y = torch.cat([problem.y.cpu(), objective.method.soft_labels().cpu()]).numpy()
+    number = min(CALIBRATION_TEXTS, problem.unlabelled // 5)
+    sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:number]
+    held_out = problem.labelled + np.sort(sample).astype(np.int64)
+    scores = outputs(objective, problem.inputs, held_out)[1].numpy()
+    fitted = fit_ngram_model(texts, y, held_out)
+    if fitted is None or not np.isfinite(scores).all():
+        return model
+    (words, held_out_logits), temperature = fitted, model.temperature
+    if number:
+        confidence = problem.start.confidence or float(softmax(scores, temperature).max(axis=1).mean())
+        model.facts["temperature"] = fit_temperature(scores + temperature * held_out_logits, confidence)
+    return replace(model, words=words.scaled(temperature).as_stored())
 
 
 def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective, problem: Problem, plan: Plan,

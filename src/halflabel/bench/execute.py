@@ -37,7 +37,7 @@ from halflabel.errors import HalflabelError, OutputError
 from halflabel.evaluation.metrics import collapsed, effective_classes, multi_class, multi_label, variance_difference
 from halflabel.fitting import vector_cache
 from halflabel.methods.registry import find
-from halflabel.nn.network import PrecomputedVectors
+from halflabel.nn.network import Output, PrecomputedVectors
 from halflabel.notices import EpochReport, Event, Report
 from halflabel.persistence.model import CHUNK, TrainedModel, fingerprint
 from halflabel.types import Shape
@@ -175,12 +175,12 @@ def _outputs(model: TrainedModel, test: Corpus) -> tuple[np.ndarray, np.ndarray]
     """Features (N, D) and scores (N, K) of the test texts; the vectors of a frozen encoder are cached."""
     frozen = isinstance(model.network.encoder, PrecomputedVectors)
 
-    def chunks() -> Iterator[np.ndarray]:
+    def chunks() -> Iterator[Output]:
         for start in range(0, len(test), CHUNK):
             texts = test.texts[start : start + CHUNK]
-            yield vector_cache(model.encoder)(texts) if frozen else encode(model.encoder, texts)
+            yield model.classify(vector_cache(model.encoder)(texts) if frozen else encode(model.encoder, texts), texts)
 
-    outputs = [model.classify(h) for h in chunks()]
+    outputs = list(chunks())
     return (np.concatenate([output.f.cpu().numpy() for output in outputs]),
             np.concatenate([output.scores.cpu().numpy() for output in outputs]))
 

@@ -32,7 +32,7 @@ FITTED_CHUNK = 4096  # texts whose n-grams are found at a time to fit a model
 MIN_FREQUENCY = 2  # texts in which a kept n-gram occurs
 MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a model: 4 MB in float16
 STRENGTH = 0.1  # of the penalty on weights; scikit-learn's C is its inverse
-ITERATIONS = 60
+ITERATIONS, FEW_ITERATIONS = 60, 30
 LENGTHS = (3, 4, 5)  # of n-grams of characters
 BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial hash; odd, so that it has an inverse modulo 2^64
 INVERSE = np.uint64(pow(int(BASE), -1, 1 << 64))
@@ -160,14 +160,20 @@ def read_ngram_model(file: Path, kind: Kind, labels: int, remedy: str) -> NgramM
 # Fitting
 
 
-def fit_ngram_model(texts: Sequence[str], y: Array) -> NgramModel | None:
-    """Softmax regression of soft labels y (N, K) on words and pairs of words; None if no word is in two texts."""
+def fit_ngram_model(texts: Sequence[str], y: Array, held_out: NDArray[np.int64]) -> tuple[NgramModel, Array] | None:
+    """Softmax regression of soft labels y (N, K) on words and pairs of words; None if no word is in two texts.
+
+    Also the logits of the rows `held_out`, by a model that did not learn these.
+    """
     features = most_frequent("words", texts, min(MAX_FEATURES, MAX_WEIGHTS // y.shape[1]))
     if features is None:
         return None
-    none = np.zeros((len(texts), 0), np.float32)
-    weights, bias = fit_linear(tf_idf_matrix(features, texts), none, y.astype(np.float32), "multi-class", STRENGTH)
-    return NgramModel(features, weights, bias)
+    x, y, others = tf_idf_matrix(features, texts), y.astype(np.float32), np.ones(len(texts), dtype=bool)
+    others[held_out] = False
+    (weights, bias), (trial, trial_bias) = (
+        fit_linear(x[rows], np.zeros((len(rows), 0), np.float32), y[rows], "multi-class", STRENGTH, FEW_ITERATIONS)
+        for rows in (np.arange(len(texts)), np.flatnonzero(others)))
+    return NgramModel(features, weights, bias), x[held_out] @ trial + trial_bias
 
 
 def most_frequent(kind: Kind, texts: Sequence[str], number: int, also: NDArray[np.int64] | None = None) -> TfIdf | None:
@@ -195,7 +201,8 @@ def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
                    for x in parts], format="csr")
 
 
-def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float) -> tuple[Floats, Floats]:
+def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterations: int = ITERATIONS
+               ) -> tuple[Floats, Floats]:
     """Logistic regression of soft labels y (N, K) on sparse x (N, F) and dense z (N, H): a softmax, or sigmoids.
 
     Returns weights (F + H, K) and bias (K,).
@@ -222,7 +229,7 @@ def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float) -> tupl
         return float(value + strength / 2 * (w[:-1] ** 2).sum()), gradient.ravel()
 
     found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B",
-                     options={"maxiter": ITERATIONS, "maxcor": 5}).x.reshape(shape).astype(np.float32)
+                     options={"maxiter": iterations, "maxcor": 5}).x.reshape(shape).astype(np.float32)
     return found[:-1], found[-1]
 
 

@@ -21,6 +21,7 @@ from halflabel.data.labels import Classes
 from halflabel.devices import Compute, check_finite, fits, shapes_only
 from halflabel.encoders.inference import encode, texts_at_once
 from halflabel.encoders.loading import restore_encoder
+from halflabel.encoders.ngrams import NgramModel
 from halflabel.encoders.text_encoder import Backend, TextEncoder
 from halflabel.errors import ModelError, OutputError, SettingError
 from halflabel.evaluation.confidence import UnknownDetector, softmax
@@ -40,11 +41,14 @@ from halflabel.nn.network import Network, Output, PrecomputedVectors
 from halflabel.output_folders import filled
 from halflabel.persistence.model_folder import (
     FORMAT,
+    WITHOUT_WORDS,
     read_config,
     read_decision,
     read_unknown,
+    read_words,
     write_decision,
     write_unknown,
+    write_words,
 )
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import RESTART, FolderStore, State, read_tensors, write_tensors
@@ -68,6 +72,7 @@ class TrainedModel:
     facts: dict[str, Any] = field(default_factory=dict)
     decision: Decision | None = None  # of multi-label models
     unknown: UnknownDetector | None = None  # of multi-class models, if they were trained on labelled texts
+    words: NgramModel | None = None  # whose logits are added to the network's scores
     backend: Backend = "torch"
     consistent: bool = False  # encode few texts in the same precision as many
 
@@ -94,16 +99,19 @@ class TrainedModel:
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
             h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend, dtype=dtype,
                        consistent=self.consistent)
-            yield self.classify(h)
+            yield self.classify(h, texts[start : start + size])
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of the encoder, (N, H)."""
         return encode(self.encoder, texts, progress, backend=self.backend)
 
-    def classify(self, h: np.ndarray) -> Output:
-        """The network's output for vectors (N, H)."""
+    def classify(self, h: np.ndarray, texts: Sequence[str]) -> Output:
+        """The network's output for vectors (N, H), with the logits of the texts' words added to its scores."""
         with torch.inference_mode():
-            return self.network.eval().classify(torch.from_numpy(h).to(self._device))
+            output = self.network.eval().classify(torch.from_numpy(h).to(self._device))
+            if self.words is None:
+                return output
+            return output._replace(scores=output.scores + torch.from_numpy(self.words.logits(texts)).to(self._device))
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
@@ -184,11 +192,14 @@ class TrainedModel:
             write_decision(folder, self.decision)
         if self.unknown is not None:
             write_unknown(folder, self.unknown)
+        if self.words is not None:
+            write_words(folder, self.words)
         write_checksums(folder)
 
     def config(self) -> dict[str, Any]:
         """The content of config.json: everything that is not a tensor."""
-        return {"format": FORMAT, "method": self.method, "settings": self.settings, "task": self.task,
+        version = WITHOUT_WORDS if self.words is None else FORMAT
+        return {"format": version, "method": self.method, "settings": self.settings, "task": self.task,
                 "classes": self.classes.to_json(), "shape": asdict(self.shape), "frozen": self.frozen} | self.facts
 
     @property
@@ -231,7 +242,8 @@ def load(folder: str | Path) -> TrainedModel:
     facts = {name: value for name, value in config.items() if name not in CONFIG_ENTRIES}
     classes = Classes.from_json(config["classes"], folder / "config.json")
     return TrainedModel(encoder, network.eval(), classes, method.name, settings, shape, facts,
-                        read_decision(folder, shape.labels), read_unknown(folder, shape.labels))
+                        read_decision(folder, shape.labels), read_unknown(folder, shape.labels),
+                        read_words(folder, shape.labels) if config["format"] > WITHOUT_WORDS else None)
 
 
 def _read_finite(file: Path) -> State:
@@ -303,6 +315,8 @@ def close_folder(folder: Path, model: TrainedModel) -> None:
         write_decision(folder, model.decision)
     if model.unknown is not None:
         write_unknown(folder, model.unknown)
+    if model.words is not None:
+        write_words(folder, model.words)
     write_text(folder / "config.json", json.dumps(model.config(), indent=1, ensure_ascii=False))
     write_checksums(folder)
 

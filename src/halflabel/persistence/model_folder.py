@@ -1,5 +1,6 @@
-"""Model folders without torch: what all models have in common; the small files config.json, decision.json and
-unknown.safetensors; and which texts a model was trained on: the labelled ones are kept, and 8 bytes of hash for each.
+"""Model folders without torch: what all models have in common; the small files config.json, decision.json,
+unknown.safetensors and words.safetensors; and which texts a model was trained on: the labelled ones are kept, and 8
+bytes of hash for each.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from halflabel.atomic import replace_file, rust_os_error, write_text
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, Partial
 from halflabel.data.labels import Classes
+from halflabel.encoders.ngrams import NgramModel, read_ngram_model
 from halflabel.errors import ModelError
 from halflabel.evaluation.confidence import UnknownDetector
 from halflabel.evaluation.decisions import Decision
@@ -26,9 +28,10 @@ from halflabel.integrity import COPY_OR_RETRAIN, read_json, require, updating_ch
 from halflabel.notices import Notice
 from halflabel.types import Progress, Shape, Task
 
-FORMAT = 1
+FORMAT, WITHOUT_WORDS = 2, 1  # older versions read only models without words
 DECISION = "decision.json"
 UNKNOWN = "unknown.safetensors"
+WORDS = "words.safetensors"
 ENTRIES = {"method": str, "task": str, "settings": dict, "classes": list, "shape": dict, "frozen": bool}
 OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "compute": dict, "hard_labels": list, "temperature": float}
 MAX_SIZE = 10**12  # of any number in a shape
@@ -116,6 +119,18 @@ def read_unknown(folder: Path, labels: int) -> UnknownDetector | None:
             np.isfinite(means).all() and np.isfinite(held_out).all()):
         raise ModelError(f"{file} does not fit {labels} classes; {COPY_OR_RETRAIN}")
     return UnknownDetector(means, held_out)
+
+
+def write_words(folder: Path, words: NgramModel) -> None:
+    """Writes words.safetensors."""
+    with replace_file(folder / WORDS) as temporary:
+        save_file(words.tensors(), temporary)
+        temporary.chmod(0o644)  # safetensors makes files for their owner alone
+
+
+def read_words(folder: Path, labels: int, remedy: str = COPY_OR_RETRAIN) -> NgramModel:
+    """words.safetensors of a model folder."""
+    return read_ngram_model(folder / WORDS, "words", labels, remedy)
 
 
 def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:

@@ -40,7 +40,8 @@ from halflabel.errors import HalflabelError, MissingExtra, ModelError, OutputErr
 from halflabel.integrity import write_checksums
 from halflabel.methods.bdd import BalancedAngles, FixedBalance
 from halflabel.persistence.model import TrainedModel
-from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, WITHOUT_PREFIX, OnnxModel
+from halflabel.persistence.model_folder import write_words
+from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, WITHOUT_PREFIX, WITHOUT_WORDS, OnnxModel
 
 OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only of multi-class models
 OPSET = 20
@@ -103,12 +104,15 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
         except Exception as error:  # tokenizers raises nothing more specific
             raise rust_os_error(error) from error
         write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
-        facts = {"format": FORMAT if encoder.prefix else WITHOUT_PREFIX, "halflabel": __version__,
+        if model.words is not None:
+            write_words(place, model.words)
+        facts = {"format": format_of(model), "halflabel": __version__,
                  "method": model.method, "task": model.task, "classes": model.classes.to_json(),
                  "max_tokens": encoder.max_tokens, "padding": encoder.padding, "int8": int8,
                  "matrix": bool(model.facts.get("matrix")),
                  "decision": model.rules.to_json() if model.task == "multi-label" else "argmax"}
         facts |= {"prefix": encoder.prefix} if encoder.prefix else {}
+        facts |= {"temperature": model.temperature} if model.words is not None else {}
         write_text(place / DESCRIPTION, json.dumps(facts, indent=1, ensure_ascii=False))
         difference = parity(model, OnnxModel(place), texts)
         facts["parity"] = difference.to_json()
@@ -127,11 +131,15 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
     return differences[0]
 
 
+def format_of(model: TrainedModel) -> int:
+    """The oldest format that has all that the predictions of a model depend on."""
+    return FORMAT if model.words is not None else WITHOUT_WORDS if transformer_of(model).prefix else WITHOUT_PREFIX
+
+
 def parity(model: TrainedModel, exported: OnnxModel, texts: Sequence[str]) -> Parity:
     """Compares the predictions of an export with those of the model in fp32."""
     h = encode(model.encoder, texts, dtype=torch.float32)
-    with torch.inference_mode():
-        scores = model.network.classify(torch.from_numpy(h)).scores
+    scores = model.classify(h, texts).scores
     if model.task == "multi-label":
         p, decided = model.rules.probabilities(scores.numpy()), model.rules(scores.numpy())
     else:
@@ -223,11 +231,13 @@ def _fingerprint(model: TrainedModel) -> str:
     """A hash of everything that predictions depend on."""
     digest = hashlib.blake2b(f"{__version__} {transformer_of(model).fingerprint()}".encode(), digest_size=16)
     decision = model.rules.to_json() if model.task == "multi-label" else None
+    words = {} if model.words is None else model.words.tensors()
     parts = [model.classes.to_json(), model.method, model.settings, decision, model.temperature]
     digest.update(json.dumps(parts, sort_keys=True).encode())
-    for name, tensor in sorted(model.network.state_dict().items()):
+    network = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in model.network.state_dict().items()}
+    for name, array in sorted((network | words).items()):
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 

@@ -367,7 +367,7 @@ def cross_fitted(kind: Kind, teacher: TrainedModel, texts: Sequence[str], words:
     vectors, parts = teacher.vectors(texts), []
     for fold in folds(labelled.labels, seed):
         other = refit(labelled.take(sorted({*range(len(labelled))} - {*fold})))
-        p = other.probabilities_of(other.classify(vectors).scores.cpu().numpy())
+        p = other.probabilities_of(other.classify(vectors, texts).scores.cpu().numpy())
         trial = fit_and_try(kind, other, texts, p, words)
         share = None if cascade is None else cascade["answered_by_student"]
         threshold = None if share is None else float(np.quantile(trial.confidence, 1 - share))
