@@ -1,5 +1,5 @@
-"""A scoring job: inputs, options and model in a manifest, predictions in shards; the same on every engine: this process,
-the actors of Ray, or Spark (`halflabel.spark`).
+"""A scoring job: inputs, options and model in a manifest, predictions in shards; the same on every engine, be it this
+process, the actors of Ray, or Spark (`halflabel.spark`).
 
     OUT/_manifest.json     what is scored by which model, and when all is done, every shard with its checksum
     OUT/_finished/NAME     a record of each shard that is complete, while the job is running
