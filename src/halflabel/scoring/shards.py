@@ -1,4 +1,5 @@
-"""A scoring job: inputs, options and model in a manifest, predictions in shards; the same on every engine.
+"""A scoring job: inputs, options and model in a manifest, predictions in shards; the same on every engine, be it this
+process, the actors of Ray, or Spark (`halflabel.spark`).
 
     OUT/_manifest.json     what is scored by which model, and when all is done, every shard with its checksum
     OUT/_finished/NAME     a record of each shard that is complete, while the job is running
@@ -41,12 +42,11 @@ MANIFEST, FINISHED = "_manifest.json", "_finished"
 ROWS = 10_000  # of a shard
 CHUNK = 8192  # texts that are scored and written at a time
 THREADS = 16  # that look at files before and after scoring
+MAX_BLOCKS = 1000  # of a Ray dataset, each with some of the tasks
 
+Outcome = dict[str, Any]  # of a task: its shards, or the error that the user can fix
 T = TypeVar("T")
 U = TypeVar("U")
-
-MAX_BLOCKS = 1000  # of a Ray dataset, each with some of the tasks
-Outcome = dict[str, Any]  # of a task: its shards, or the error that the user can fix
 
 
 class ModelSource(NamedTuple):
