@@ -345,6 +345,16 @@ def names() -> str:
     return markdown(["set", "labels per class", "no names", "names", "opaque names", "splits"], body)
 
 
+def words() -> str:
+    """Accuracy of lift's network alone, of the words alone, and of both."""
+    body = []
+    for (name, plan, per_class), rows in sorted(grouped(lines("words"), "set", "plan", "per_class").items()):
+        body.append([name, plan, str(per_class), *(spread([row[who] for row in rows])
+                                                   for who in ("network", "words", "accuracy")),
+                     f"{statistics.mean(row['calibration_error'] for row in rows):.3f}"])
+    return markdown(["set", "plan", "labels per class", "network", "words", "both", "calibration error of both"], body)
+
+
 def speed() -> str:
     """Texts per second of the two loops, medians over repeats, and their ratio."""
     by = grouped(lines("speed"), "loop")
@@ -712,7 +722,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names,
+    "floor": floor, "start": start, "names": names, "words": words,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
     "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
