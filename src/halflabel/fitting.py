@@ -337,10 +337,10 @@ def with_words(model: TrainedModel, objective: Objective, problem: Problem, text
     Its errors differ from those of the encoder. So that both have a vote of the same weight, its logits are scaled as
     the network's are, and the sum is calibrated on pool texts that another model of words did not learn.
     """
-    if objective.method.soft_labels is None or not problem.unlabelled:
+    number = min(CALIBRATION_TEXTS, problem.unlabelled // 5)
+    if objective.method.soft_labels is None or not number:
         return model
     y = torch.cat([problem.y.cpu(), objective.method.soft_labels().cpu()]).numpy()
-    number = min(CALIBRATION_TEXTS, problem.unlabelled // 5)
     sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:number]
     held_out = problem.labelled + np.sort(sample).astype(np.int64)
     scores = outputs(objective, problem.inputs, held_out)[1].numpy()
@@ -348,9 +348,8 @@ def with_words(model: TrainedModel, objective: Objective, problem: Problem, text
     if fitted is None or not np.isfinite(scores).all():
         return model
     (words, held_out_logits), temperature = fitted, model.temperature
-    if number:
-        confidence = problem.start.confidence or float(softmax(scores, temperature).max(axis=1).mean())
-        model.facts["temperature"] = fit_temperature(scores + temperature * held_out_logits, confidence)
+    confidence = problem.start.confidence or float(softmax(scores, temperature).max(axis=1).mean())
+    model.facts["temperature"] = fit_temperature(scores + temperature * held_out_logits, confidence)
     return replace(model, words=words.scaled(temperature).as_stored())
 
 
