@@ -62,7 +62,8 @@ def main() -> None:
     for name in options.sets:
         train = load(options.data, name, "train", TRAIN)
         encoded = dict(zip(train.texts, vectors(train.texts), strict=True))
-        classes, task = Classes.of(train.labels), "multi-label" if name in SEVERAL else "multi-class"
+        classes = Classes.of(train.labels)
+        task: Task = "multi-label" if name in SEVERAL else "multi-class"
         for seed in options.seeds or SEEDS[part]:
             split = (sample_texts(train, BATCH, POOL, seed) if name in SEVERAL or len(classes) > BATCH
                      else sample_per_class(train, 1, POOL, seed))
