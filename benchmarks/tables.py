@@ -464,10 +464,10 @@ class Curve(NamedTuple):
     seeds: int
 
 
-def curves(learner: str = "logistic") -> dict[str, dict[str, Curve]]:
-    """Simulated labelling by set and strategy."""
+def curves(part: str) -> dict[str, dict[str, Curve]]:
+    """Simulated labelling by set and strategy, of the part `choose` or `report`."""
     found: dict[str, dict[str, Curve]] = defaultdict(dict)
-    runs = [row for row in lines("active_learning") if row["learner"] == learner]
+    runs = [row for row in lines("active_learning") if row["learner"] == "logistic" and row["part"] == part]
     for (name,), rows in grouped(runs, "set").items():
         by = {strategy: {row["seed"]: row["accuracy"] for row in some}
               for (strategy,), some in grouped(rows, "strategy").items()}
@@ -492,9 +492,9 @@ def labels_needed(curve: np.ndarray, random: np.ndarray) -> float:
     return float(BATCH * (i - (curve[i] - goal) / (curve[i] - curve[i - 1])))
 
 
-def active_learning() -> str:
+def active_learning(part: str) -> str:
     """Simulated labelling: area under the curve, and the labels that reach the accuracy of `random` at 100."""
-    found = curves()
+    found = curves(part)
     strategies = dict.fromkeys(strategy for by in found.values() for strategy in by)
 
     def in_words(needed: float) -> str:
@@ -516,8 +516,8 @@ def active_learning() -> str:
 def active_learning_gaps() -> str:
     """`balanced` against `random` on the same seeds: differences in area, at 100 and at 200 labels."""
     body = []
-    for (name,), rows in grouped((row for row in lines("active_learning") if row["learner"] == "logistic"),
-                                 "set").items():
+    for (name,), rows in grouped((row for row in lines("active_learning")
+                                  if row["learner"] == "logistic" and row["part"] == "report"), "set").items():
         by = {strategy: {row["seed"]: np.array(row["accuracy"]) for row in some}
               for (strategy,), some in grouped(rows, "strategy").items()}
         seeds = sorted(by.get("balanced", {}).keys() & by.get("random", {}).keys())
@@ -730,7 +730,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
-    "active-learning": active_learning, "active-learning-gaps": active_learning_gaps,
+    "active-learning": partial(active_learning, "report"),
+    "active-learning-choice": partial(active_learning, "choose"), "active-learning-gaps": active_learning_gaps,
     "label-errors": label_errors, "noise": noise,
     "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
     "scoring-memory": scoring_memory, "scoring-cost": scoring_cost, "scale-cost": scale_cost, "processes": processes,
