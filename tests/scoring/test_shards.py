@@ -23,12 +23,13 @@ from halflabel.cli.folders import open_model
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_source
 from halflabel.data.readers.files import File, as_files
+from halflabel.encoders.ngrams import BUCKETS, NgramModel, TfIdf
 from halflabel.errors import HalflabelError, MissingExtra, OutputError
 from halflabel.integrity import fingerprint
 from halflabel.remote import locate
 from halflabel.scoring import folder, shards
 from halflabel.scoring.shards import ModelSource, Options, job_of, run, tasks
-from halflabel.students.student import BUCKETS, Student, TfIdf
+from halflabel.students.student import Student
 
 TEXTS = tiny_texts(40, seed=3)[0]
 CUTS = {"a.parquet": slice(0, 50), "b.parquet": slice(50, 90), "c.csv": slice(90, 120)}
@@ -43,8 +44,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rng = np.random.default_rng(seed)
         features = TfIdf("words", np.arange(0, BUCKETS, 7, dtype=np.uint32), np.ones(-(-BUCKETS // 7), np.float32))
         weights = rng.normal(size=(len(features.buckets), len(TOPICS))).astype(np.float16).astype(np.float32)
-        Student(Classes(tuple(sorted(TOPICS))), "multi-class", features, weights, np.zeros(3, np.float32)
-                ).save(place / name)
+        linear = NgramModel(features, weights, np.zeros(3, np.float32))
+        Student(Classes(tuple(sorted(TOPICS))), "multi-class", linear).save(place / name)
     for name, cut in list(CUTS.items())[:2]:
         table = pa.table({"id": range(len(TEXTS[cut])), "text": TEXTS[cut]})
         parquet.write_table(table, place / name, row_group_size=7)

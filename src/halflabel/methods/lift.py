@@ -23,7 +23,7 @@ from halflabel.types import Shape
 
 # By whether words improved held-out labels.
 NO_CLUSTERS = {
-    False: "held-out labels show no benefit from the pool; training on labelled texts only",
+    False: "held-out labels show no benefit from the pool; a model of the labelled texts only labels its texts",
     True: "held-out labels show no benefit from clusters in the pool; training on labelled texts and the pool's words",
 }
 
