@@ -27,6 +27,7 @@ from calibration import TOKENS
 from halflabel import TextClassifier
 from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
+from halflabel.data.labels import Classes
 from halflabel.data.readers.read import concat_corpora
 from halflabel.encoders.cache import EncoderCache
 from halflabel.evaluation.calibration import softmax
@@ -130,8 +131,8 @@ def train_both(known: Corpus, far: Corpus, key: dict[str, Any]) -> dict[str, Any
     wanted = round(key["unlabelled"] * key["foreign"] / (1.0 - key["foreign"]))
     test = split.rest.take(range(min(HELD_OUT, len(split.rest))))
     texts, pool = list(split.labelled.texts), [*split.pool.texts, *list(far.texts)[:wanted]]
-    classes = sorted(set(split.labelled.labels))
-    y, truth = (np.searchsorted(classes, part.labels) for part in (split.labelled, test))
+    classes = Classes.of(split.labelled.labels)
+    y, truth = (classes.matrix(part.labels).argmax(axis=1) for part in (split.labelled, test))
     x, x_pool, x_test = (vectors(part).astype(np.float64) for part in (texts, pool, list(test.texts)))
     words = word_features([*texts, *pool])
 
