@@ -456,6 +456,27 @@ def unknown() -> str:
                     body)
 
 
+def foreign() -> str:
+    """Points that unknown texts in the pool cost `lift`, with EM on all texts or on those near the classes."""
+    rows = [row | {"unknown": tuple(row["unknown"])} for row in lines("foreign")]
+    clean = {(row["set"], row["unknown"], row["per_class"], row["seed"]): row for row in rows if not row["foreign"]}
+    body = []
+    for (name, classes, per_class), some in grouped(rows, "set", "unknown", "per_class").items():
+
+        def change(key: str, share: float, some: list[Line] = some) -> str:
+            gaps = [row[key] - clean[row["set"], row["unknown"], row["per_class"], row["seed"]]["whole_pool"]
+                    for row in some if row["foreign"] == share]
+            return f"{100 * statistics.mean(gaps):+.1f}" if gaps else ""
+
+        known = [row for row in some if not row["foreign"]]
+        body.append([name, ", ".join(map(str, classes)) or "none", str(per_class), str(len(known)),
+                     *(f"{statistics.mean(row[key] for row in known):.3f}" for key in ("labels_alone", "whole_pool")),
+                     change("near_pool", 0.0), change("whole_pool", 0.3), change("near_pool", 0.3)])
+    return markdown(["set", "unknown classes", "labels per class", "samples", "labels alone", "known pool, all texts",
+                     "known pool, near texts", "30 % unknown, all texts", "30 % unknown, near texts"],
+                    sorted(body, key=lambda row: (row[0], int(row[2]), row[1])))
+
+
 class Curve(NamedTuple):
     """Mean accuracy of a strategy after each round, and of `random`, over the seeds that both have."""
 
@@ -732,7 +753,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
     "active-learning": partial(active_learning, "report"),
     "active-learning-choice": partial(active_learning, "choose"), "active-learning-gaps": active_learning_gaps,
-    "label-errors": label_errors, "noise": noise,
+    "label-errors": label_errors, "noise": noise, "foreign": foreign,
     "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
     "scoring-memory": scoring_memory, "scoring-cost": scoring_cost, "scale-cost": scale_cost, "processes": processes,
     "serving-throughput": serving_throughput, "serving-latency": serving_latency,

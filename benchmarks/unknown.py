@@ -1,16 +1,23 @@
 """Texts of no class: are they told from known ones, at the stated coverage, and do they hurt in the pool?
 
     python benchmarks/unknown.py --data FOLDER [--per-class 10] [--seeds 0 1 2]
+    python benchmarks/unknown.py --data FOLDER --training [--per-class 2 5 10 25]
 
 `clinc150` has out-of-scope texts of its own. Elsewhere some classes are left out of the labels: they are unknown. Each
 run is done with a pool of known texts, and with the same pool and so many unknown texts that they are 30 % of it.
+
+`--training` fits the closed form of `lift` with EM on the whole pool, and on its texts near the classes. Accuracy is
+measured on training texts outside the sample, and no test text is used. The quantiles in STAGES of
+`methods/closed_form.py` were chosen on such samples.
 """
 
 from __future__ import annotations
 
 import argparse
+import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -20,10 +27,14 @@ from calibration import TOKENS
 from halflabel import TextClassifier
 from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
+from halflabel.data.labels import Classes
 from halflabel.data.readers.read import concat_corpora
 from halflabel.encoders.cache import EncoderCache
 from halflabel.evaluation.confidence import softmax
+from halflabel.methods import closed_form
+from halflabel.methods.label_smoothing import word_features
 from protocol import Results, load, sample_per_class
+from rivals import vectors
 
 SETS = {"clinc150": None, "ag_news": 14_000, "arxiv_topics10": 8000}  # training texts
 UNKNOWN: dict[str, list[tuple[int, ...]]] = {  # classes without labels
@@ -32,11 +43,16 @@ UNKNOWN: dict[str, list[tuple[int, ...]]] = {  # classes without labels
 COVERAGE = 0.95
 FOREIGN = 0.3  # share of unknown texts in a pool
 HELD_OUT = 2000  # known texts that are predicted
+TRAINING_SETS = {"ag_news": 14_000, "arxiv_topics10": 8000, "sst5": None, "clinc150": None}
+TRAINING_POOL = 1400  # texts of known classes in the pool
 
 
 def main() -> None:
     options = parse()
     torch.set_num_threads(options.threads)
+    if options.training:
+        compare_training(options)
+        return
     results = Results("unknown")
     for name in options.sets:
         train = load(options.data, name, "train", SETS[name])
@@ -91,6 +107,51 @@ def run(known: Corpus, unknown: Corpus, far: Corpus, tested: Corpus | None, key:
         "foreign_texts": len(foreign), "n_known": len(test), "n_unknown": len(unseen)}
 
 
+def compare_training(options: argparse.Namespace) -> None:
+    """Accuracy with EM on the whole pool and on its texts near the classes, with and without unknown texts in it."""
+    results = Results("foreign")
+    corpora = {name: load(options.data, name, "train", TRAINING_SETS[name]) for name in options.sets}
+    for seed in options.seeds:
+        for per_class in options.per_class:
+            for name, train in corpora.items():
+                for classes in [(), *(left_out for left_out in UNKNOWN.get(name, []) if name != "clinc150")]:
+                    for foreign in (0.0, FOREIGN) if classes else (0.0,):
+                        key = {"set": name, "unknown": list(classes), "per_class": per_class, "seed": seed,
+                               "unlabelled": TRAINING_POOL, "foreign": foreign}
+                        if not results.has(**key):
+                            known, far = (rows_of(train, classes, inside=inside) for inside in (False, True))
+                            line = train_both(known, far, key)
+                            results.add(**key, **line)
+                            print(key, line, flush=True)
+
+
+def train_both(known: Corpus, far: Corpus, key: dict[str, Any]) -> dict[str, Any]:
+    """Accuracies of labels alone and with both ways to use the pool, and seconds."""
+    split = sample_per_class(known, key["per_class"], key["unlabelled"], key["seed"])
+    wanted = round(key["unlabelled"] * key["foreign"] / (1.0 - key["foreign"]))
+    test = split.rest.take(range(min(HELD_OUT, len(split.rest))))
+    texts, pool = list(split.labelled.texts), [*split.pool.texts, *list(far.texts)[:wanted]]
+    classes = Classes.of(split.labelled.labels)
+    y, truth = (classes.matrix(part.labels).argmax(axis=1) for part in (split.labelled, test))
+    x, x_pool, x_test = (vectors(part).astype(np.float64) for part in (texts, pool, list(test.texts)))
+    words = word_features([*texts, *pool])
+
+    def accuracy(model: closed_form.LinearModel) -> float:
+        return round(float((model.log_probabilities(x_test).argmax(axis=1) == truth).mean()), 4)
+
+    def fitted() -> tuple[float, float]:
+        began = time.perf_counter()
+        model = closed_form.fit_closed_form(x, y, x_pool, words, len(classes), seed=key["seed"]).model
+        return accuracy(model), round(time.perf_counter() - began, 2)
+
+    near, near_seconds = fitted()
+    with mock.patch.object(closed_form, "near_classes", lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool)):
+        whole, whole_seconds = fitted()
+    alone = closed_form.logistic_regression(x, y, x_pool, len(classes))
+    return {"labels_alone": accuracy(alone), "whole_pool": whole, "near_pool": near, "seconds_whole": whole_seconds,
+            "seconds_near": near_seconds}
+
+
 def auroc(known: np.ndarray, unknown: np.ndarray) -> float:
     truth = np.repeat([0, 1], [len(known), len(unknown)])
     return float(roc_auc_score(truth, np.concatenate([known, unknown])))
@@ -99,12 +160,15 @@ def auroc(known: np.ndarray, unknown: np.ndarray) -> float:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--sets", nargs="+", choices=list(TRAINING_SETS))
+    parser.add_argument("--training", action="store_true")
     parser.add_argument("--per-class", type=int, nargs="+", default=[10])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--unlabelled", type=int, default=2000)
     parser.add_argument("--threads", type=int, default=1)
-    return parser.parse_args()
+    options = parser.parse_args()
+    options.sets = options.sets or list(TRAINING_SETS if options.training else SETS)
+    return options
 
 
 if __name__ == "__main__":

@@ -7,6 +7,8 @@ import pytest
 from scipy import sparse
 
 from conftest import tiny_texts
+from halflabel.evaluation.confidence import unit
+from halflabel.methods import closed_form
 from halflabel.methods.closed_form import (
     POOL_MASS,
     PRIOR_TRUST,
@@ -19,6 +21,7 @@ from halflabel.methods.closed_form import (
     fit_weights,
     gaussian_em,
     logistic_regression,
+    near_classes,
     validate_halves,
     weighted_sum,
     words_improve,
@@ -192,6 +195,29 @@ def test_without_a_pool_only_labelled_texts_are_used() -> None:
     x, y = clusters(3, 8)
     start = fit_closed_form(x, y, x[:0], NO_WORDS, 3, seed=0)
     assert start.soft.shape == (0, 3) and accuracy(start.model, x, y) > 0.95
+
+
+def test_an_unknown_class_in_the_pool_does_not_move_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = clusters(4, 150, spread=0.35)
+    x, y, unknown = x[y < 3], y[y < 3], x[y == 3]
+    rows, pool = few(x, y, 5), np.concatenate([x, unknown])
+    f, centre = x[rows], pool.mean(axis=0)
+    near = near_classes(unit(f - centre), y[rows], unit(pool - centre), np.eye(3)[y[rows]].T @ unit(f - centre), 0.9)
+    assert near[: len(x)].mean() > 0.7 > 0.1 > near[len(x) :].mean()
+    clean, foreign = (accuracy(gaussian_em(f, y[rows], texts, 3), x, y) for texts in (x, pool))
+    monkeypatch.setattr(closed_form, "near_classes", lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool))
+    assert foreign > clean - 0.01 and foreign > accuracy(gaussian_em(f, y[rows], pool, 3), x, y)
+
+
+def test_all_texts_are_near_without_unknown_classes_if_a_class_has_no_label_or_if_none_would_be() -> None:
+    x, y = clusters(3, 40)
+    rows = few(x, y, 4)
+    sums = np.eye(3)[y[rows]].T @ x[rows]
+    pool = np.concatenate([x, -x[:60]])
+    assert near_classes(x[rows], y[rows], x, sums, 0.9).all()
+    assert not near_classes(x[rows], y[rows], pool, sums, 0.9)[len(x) :].any()
+    assert near_classes(x[rows], y[rows], pool, np.pad(sums, ((0, 1), (0, 0))), 0.9).all()
+    assert near_classes(x[rows], y[rows], -x[:5], sums, 0.9).all()
 
 
 def topics_and_sentiments(number: int, seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
