@@ -211,7 +211,7 @@ def test_an_unknown_class_in_the_pool_does_not_move_the_others(monkeypatch: pyte
 
 def test_all_texts_are_near_without_unknown_classes_if_a_class_has_no_label_or_if_none_would_be() -> None:
     x, y = clusters(3, 40)
-    rows = few(x, y, 4)
+    rows = few(x, y, 20)
     sums = np.eye(3)[y[rows]].T @ x[rows]
     pool = np.concatenate([x, -x[:60]])
     assert near_classes(x[rows], y[rows], x, sums, 0.9).all()
