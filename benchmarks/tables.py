@@ -116,6 +116,23 @@ def accuracy() -> str:
     return markdown(["method", *(x for n in shots for x in (f"{n} labels per class", "time"))], body)
 
 
+DECIDE = {"lift/laptop": "**halflabel**", "lift/frozen": "**halflabel**, plan `frozen`", "setfit": "SetFit",
+          "self-training": "self-training", "logreg": "logistic regression", "constant": "one class"}
+
+
+def decide() -> str:
+    """Accuracy with 10 labels per class on each test set, and training time."""
+    cells = grouped((row for row in lines("accuracy") if row["per_class"] == 10), "set", "method")
+    sets = sorted({name for name, _ in cells})
+    body = []
+    for method, label in DECIDE.items():
+        found = [cells.get((name, method), []) for name in sets]
+        body.append([label, *(spread([row["accuracy"] for row in cell]) + ("" if method == "constant" else
+                              f", {statistics.median(row['seconds'] for row in cell):.0f} s") if cell else "not run"
+                              for cell in found)])
+    return markdown(["", *sets], body)
+
+
 def encoders() -> str:
     """Accuracy of `lift` on frozen vectors by encoder and set, and texts that are encoded in a second."""
     rows = lines("encoders")
@@ -742,7 +759,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
     answers(row), str(row["wrong"]), f"{row['megabytes_before']:,.0f}, {row['megabytes_after']:,.0f} MB"])
 
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "balance": balance, "bdd": bdd,
+    "accuracy": accuracy, "decide": decide, "balance": balance, "bdd": bdd,
     "floor": floor, "start": start, "names": names, "words": words,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
