@@ -1,19 +1,19 @@
 """Students and cascades: accuracy, agreement with the teacher, and speed.
 
     python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
-    python benchmarks/students.py --data FOLDER --part test
+    python benchmarks/students.py --data FOLDER --part test [--plan laptop]
     python benchmarks/students.py --data FOLDER --part million [--texts 1000000]
     python benchmarks/students.py --data FOLDER --part startup
     python benchmarks/students.py --plot
 
-The teacher is `lift` on the frozen encoder. `choose` measures on training texts outside the sample, by cached vectors
-and without speed: settings are chosen by it. `test` measures on the official test set, and in the same run the speed of
-all, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32 and in
-bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of the words'
-vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on texts of AG
-News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the results; there,
-SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio to
-`halflabel predict`, from throughput.jsonl.
+The teacher is `lift`, by default on the frozen encoder. `choose` measures on training texts outside the sample, by
+cached vectors and without speed: settings are chosen by it. `test` measures on the official test set, and in the same
+run the speed of all, each text predicted anew, also against encoding by transformers as sentence-transformers does it,
+in fp32 and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of
+the words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on
+texts of AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the
+results; there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by
+its ratio to `halflabel predict`, from throughput.jsonl.
 """
 
 from __future__ import annotations
@@ -74,18 +74,18 @@ def main() -> None:
     for seed in range(0 if options.plot else options.splits):
         for name in options.sets:
             wanted = [strength for strength in options.strength
-                      if not results.has(set=name, seed=seed, part=options.part, strength=strength)]
+                      if not results.has(set=name, seed=seed, part=options.part, plan=options.plan, strength=strength)]
             if wanted:
-                for line in run(options.data, name, seed, options.part, wanted):
-                    results.add(set=name, seed=seed, part=options.part, **line)
+                for line in run(options.data, name, seed, options.part, wanted, options.plan):
+                    results.add(set=name, seed=seed, part=options.part, plan=options.plan, **line)
     summarise(list(results))
     if options.plot:
         plot(list(results))
 
 
-def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float]) -> list[dict[str, Any]]:
+def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float], plan: str) -> list[dict[str, Any]]:
     """One line for the teacher, and for each student and its cascade."""
-    sample, model, p = teach(data, name, seed)
+    sample, model, p = teach(data, name, seed, plan)
     texts = sample.pool.texts
     test = load(data, name, "test") if part == "test" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
     expected = cached_scores.scores(model, test.texts).argmax(axis=1)
@@ -119,10 +119,10 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float])
     return lines
 
 
-def teach(data: Path, name: str, seed: int) -> tuple[Sample, TrainedModel, np.ndarray]:
+def teach(data: Path, name: str, seed: int, plan: str = "frozen") -> tuple[Sample, TrainedModel, np.ndarray]:
     """A sample, the teacher that was trained on it, and the teacher's probabilities of the pool, (N, K)."""
     sample = sample_per_class(load(data, name, "train"), *SETS[name], seed)
-    model = TextClassifier("lift", plan="frozen", random_state=seed).fit(
+    model = TextClassifier("lift", plan=plan, random_state=seed).fit(
         sample.labelled.texts, sample.labelled.labels, sample.pool.texts).model_
     assert isinstance(model, TrainedModel)
     return sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts))
@@ -219,7 +219,7 @@ def summarise(lines: Sequence[dict[str, Any]]) -> None:
     for line in lines:
         if "strength" not in line:  # a time of the command
             continue
-        groups.setdefault((line["part"], line["set"], line["strength"], line["model"]), []).append(line)
+        groups.setdefault((line["part"], line["plan"], line["set"], line["strength"], line["model"]), []).append(line)
     for key, group in sorted(groups.items()):
         print(*key, len(group), {name: round(statistics.mean(line[name] for line in group), 4) for name in (
             "accuracy", "agreement", "answered_by_student", "times_teacher", "times_fp32", "times_bf16")
@@ -237,7 +237,7 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
     points: dict[str, tuple[float, float]] = {}
     for model in dict.fromkeys(line["model"] for line in lines):
         group = [line for line in lines if line["set"] == name and line["part"] == "test" and line["model"] == model
-                 and "times_teacher" in line]
+                 and line["plan"] == "frozen"]
         if group:
             points["halflabel predict" if model == "teacher" else model] = (
                 statistics.median(line["times_teacher"] for line in group),
@@ -286,6 +286,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path)
     parser.add_argument("--part", choices=("choose", "test", "million", "startup"), default="choose")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
+    parser.add_argument("--plan", choices=("frozen", "laptop"), default="frozen", help="of the teacher")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--texts", type=int, default=1_000_000, help="of the part million")
     parser.add_argument("--strength", nargs="+", type=float, default=[STRENGTH])
