@@ -1,26 +1,34 @@
 """Simulated labelling: accuracy against the number of labels, for strategies of `halflabel suggest` and of others.
 
     python benchmarks/active_learning.py --data FOLDER [--sets ag_news ...] [--strategies balanced random ...]
+    python benchmarks/active_learning.py --data FOLDER --choose
     python benchmarks/active_learning.py --plot
 
-A simulation starts with one labelled text per class, or with 20 random texts if texts have several labels. In each of
-10 rounds the strategy suggests 20 texts of the pool, these get their true labels, and the learner is fitted again on
-frozen vectors. Accuracy, or micro F1 for several labels, is measured on training texts outside the pool; test texts are
-not used. `--plot` draws docs/active_learning.svg from the results.
+A simulation starts with one labelled text per class, or with 20 random texts if there are more than 20 classes or texts
+have several labels. In each of 10 rounds the strategy suggests 20 texts of the pool, these get their true labels, and
+the learner is fitted again on frozen vectors. Accuracy, or micro F1 for several labels, is measured on training texts
+outside the pool; test texts are not used. `--choose` compares variants of `balanced` on other samples than those that
+are reported. `--plot` draws docs/active_learning.svg from the results.
+
+Strategies of others need `pip install --no-deps small-text modAL-python`.
 """
 
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
 
-from halflabel.active_learning import STRATEGIES, Candidates, Scores
+from halflabel.active_learning import DOUBTFUL, STRATEGIES, Candidates, Scores
 from halflabel.data.labels import Classes
 from halflabel.methods.closed_form import fit_closed_form, logistic_regression
 from halflabel.methods.label_smoothing import word_features
@@ -34,6 +42,7 @@ SETS = ("ag_news", "sst5", "arxiv_topics10", "clinc150", *SEVERAL)
 SVG = Path(__file__).parent.parent / "docs" / "active_learning.svg"
 ROUNDS, BATCH = 10, 20
 TRAIN, POOL = 6000, 4000  # training texts of a set, and those in the pool
+SEEDS = {"choose": [0, 1, 2, 3], "report": [5, 6, 7, 8, 9]}
 
 Fitted = Callable[[np.ndarray], np.ndarray]  # vectors (N, H) -> probabilities (N, K)
 Learner = Callable[[np.ndarray, np.ndarray, int], Fitted]  # labelled rows, their labels (N, K), seed -> fitted
@@ -45,23 +54,29 @@ def main() -> None:
     if options.plot:
         plot()
         return
-    results = Results("active_learning")
+    results, part = Results("active_learning"), "choose" if options.choose else "report"
+    strategies = options.strategies or (["random", "balanced", *VARIANTS] if options.choose
+                                        else [*STRATEGIES, *RIVALS])
+    if missing := [name for name in strategies if name in RIVALS and find_spec(MODULES[name.split()[0]]) is None]:
+        sys.exit(f"{', '.join(missing)}: pip install --no-deps small-text modAL-python, or name other --strategies")
     for name in options.sets:
         train = load(options.data, name, "train", TRAIN)
         encoded = dict(zip(train.texts, vectors(train.texts), strict=True))
-        for seed in options.seeds:
-            split = (sample_texts(train, BATCH, POOL, seed) if name in SEVERAL
+        classes = Classes.of(train.labels)
+        task: Task = "multi-label" if name in SEVERAL else "multi-class"
+        for seed in options.seeds or SEEDS[part]:
+            split = (sample_texts(train, BATCH, POOL, seed) if name in SEVERAL or len(classes) > BATCH
                      else sample_per_class(train, 1, POOL, seed))
-            for strategy in options.strategies:
-                key = {"set": name, "learner": options.learner, "strategy": strategy, "seed": seed}
-                if results.has(**key) or (name in SEVERAL and strategy in ONE_LABEL):
+            for strategy in strategies:
+                key = {"set": name, "part": part, "learner": options.learner, "strategy": strategy, "seed": seed}
+                if results.has(**key) or strategy in (ONE_LABEL if name in SEVERAL else SEVERAL_LABELS):
                     continue
                 began = time.perf_counter()
-                accuracy = simulate(split, encoded, strategy, options.learner, seed, Classes.of(train.labels),
-                                    "multi-label" if name in SEVERAL else "multi-class")
+                with patch.multiple("halflabel.active_learning", **VARIANTS.get(strategy, {"DOUBTFUL": DOUBTFUL})):
+                    accuracy = simulate(split, encoded, strategy, options.learner, seed, classes, task)
                 results.add(**key, batch=BATCH, accuracy=accuracy, seconds=round(time.perf_counter() - began, 1))
                 print(key, *(f"{value:.3f}" for value in accuracy), flush=True)
-    for name, by_strategy in curves().items():
+    for name, by_strategy in curves(part).items():
         for strategy, curve in by_strategy.items():
             print(f"{name:16}{strategy:26} area {curve.accuracy.mean():.4f}, labels needed "
                   f"{labels_needed(curve.accuracy, curve.random):.0f}, at the end {curve.accuracy[-1]:.4f}")
@@ -80,7 +95,7 @@ def simulate(split: Sample, encoded: dict[str, np.ndarray], strategy: str, learn
         left = np.setdiff1d(np.arange(len(x)), labelled)
         p = probabilities(x[left])
         accuracy.append(quality(probabilities(rest), truth, task, p, y[labelled].sum(axis=1).mean()))
-        suggest = RIVALS.get(strategy) or own(strategy, task)
+        suggest = RIVALS.get(strategy) or own("balanced" if strategy in VARIANTS else strategy, task)
         labelled = np.concatenate([labelled, left[suggest(x[left], p, x[labelled], y[labelled], rng)]])
     return [round(value, 4) for value in accuracy]
 
@@ -143,7 +158,23 @@ def modal_ranked_batch(x: np.ndarray, p: np.ndarray, labelled: np.ndarray, y: np
 RIVALS: dict[str, Suggest] = {"small-text k-means": small_text_k_means,
                               "small-text contrastive": small_text_contrastive,
                               "modAL ranked batch": modal_ranked_batch}
+MODULES = {"small-text": "small_text", "modAL": "modAL"}
 ONE_LABEL = ("small-text contrastive", "modAL ranked batch")  # which need one distribution for each text
+
+
+# Variants of `balanced`: what they change in halflabel.active_learning
+
+
+def doubt_of_one_label(p: np.ndarray, task: Task) -> np.ndarray:
+    """How near to one half the probability of the most doubtful label is."""
+    return np.asarray(1.0 - np.abs(2.0 * p - 1.0).min(axis=1))
+
+
+VARIANTS: dict[str, dict[str, Any]] = {"labelled texts take no cluster": {"MOST_COVERED": 0},
+                                       "a quarter of each class": {"DOUBTFUL": 0.25},
+                                       "all texts of each class": {"DOUBTFUL": 1.0},
+                                       "doubt of one label": {"doubt": doubt_of_one_label}}
+SEVERAL_LABELS = ("doubt of one label",)  # which differ for several labels per text alone
 
 
 # Learners
@@ -200,7 +231,7 @@ def plot() -> None:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(2, 4, figsize=(12, 5.5), layout="constrained")
-    found = curves()
+    found = curves("report")
     for ax, (name, by_strategy) in zip(axes.flat, found.items(), strict=False):
         for strategy, curve in by_strategy.items():
             ax.plot(BATCH * np.arange(ROUNDS + 1), curve.accuracy, "-" if strategy in STRATEGIES else ":",
@@ -218,9 +249,10 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=Path())
     parser.add_argument("--sets", nargs="+", default=list(SETS))
-    parser.add_argument("--strategies", nargs="+", default=[*STRATEGIES, *RIVALS])
+    parser.add_argument("--strategies", nargs="+", choices=[*STRATEGIES, *RIVALS, *VARIANTS])
     parser.add_argument("--learner", default="logistic", choices=["logistic", "closed-form"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
+    parser.add_argument("--seeds", type=int, nargs="+")
+    parser.add_argument("--choose", action="store_true")
     parser.add_argument("--plot", action="store_true")
     return parser.parse_args()
 

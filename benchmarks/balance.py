@@ -19,7 +19,7 @@ from cached_scores import scores
 from halflabel import TextClassifier
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
-from halflabel.events import EpochReport
+from halflabel.notices import EpochReport
 from protocol import SETS, Results, load, sample_per_class, setting
 
 METHODS = ("bdd-s", "am-s", "bdd-f", "am-f")

@@ -30,10 +30,10 @@ from halflabel.data.corpus import Corpus
 from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import LOADERS
 from halflabel.encoders.text_encoder import TextEncoder
-from halflabel.events import EpochReport
 from halflabel.methods.bdd import BOUNDS, GENTLE, BalancedAngles, am_f, am_s, bdd_f, bdd_s
 from halflabel.methods.registry import method
 from halflabel.nn.network import Head
+from halflabel.notices import EpochReport
 from halflabel.training.objective import SelfTraining
 from halflabel.types import Shape
 from protocol import SETS, Results, Sample, load, sample_per_class, setting

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from functools import cache
 
 import numpy as np
-import torch
 
 from halflabel.atomic import cache_folder
 from halflabel.encoders.cache import EncoderCache
@@ -27,5 +26,4 @@ def scores(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
     if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
         return model.scores(texts)
     h = store(model.encoder.depths, model.encoder.max_tokens).vectors(texts)
-    with torch.inference_mode():
-        return np.asarray(model.network.eval().classify(torch.from_numpy(h)).scores.numpy())
+    return np.asarray(model.classify(h, texts).scores.numpy())

@@ -21,7 +21,7 @@ from halflabel import TextClassifier
 from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.cache import EncoderCache
-from halflabel.evaluation.calibration import calibration_error, softmax
+from halflabel.evaluation.confidence import calibration_error, softmax
 from halflabel.persistence.model import TrainedModel
 from protocol import Results, load, sample_per_class
 
@@ -70,7 +70,7 @@ def scores_of(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
     """`model.scores` (N, K), from cached vectors if the encoder is frozen."""
     if not model.frozen:
         return model.scores(texts)
-    return model.classify(EncoderCache(cache_folder(), model.encoder).vectors(texts)).scores.numpy()
+    return model.classify(EncoderCache(cache_folder(), model.encoder).vectors(texts), texts).scores.numpy()
 
 
 def parse() -> argparse.Namespace:

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 
 from halflabel.classifier import TextClassifier
-from halflabel.encoders.loading import load_encoder
-from halflabel.encoders.selection import texts_per_second
+from halflabel.encoders.loading import load_encoder, texts_per_second
 from halflabel.fitting import vector_cache
 from halflabel.persistence.model import TrainedModel
 from protocol import Results, Sample, load, sample_per_class
@@ -60,7 +59,7 @@ def run(encoder: str, split: Sample, held_out: int, seed: int) -> dict[str, Any]
     classifier.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
     model = classifier.model_
     assert isinstance(model, TrainedModel)
-    scores = model.classify(vector_cache(model.encoder)(rest.texts)).scores.cpu().numpy()
+    scores = model.classify(vector_cache(model.encoder)(rest.texts), rest.texts).scores.cpu().numpy()
     predicted = np.asarray(classifier.classes_)[scores.argmax(axis=1)]
     speed = texts_per_second(load_encoder(encoder), list(rest.texts[:TRIAL]))
     return {"accuracy": round(float((predicted == np.array(rest.labels)).mean()), 4), "n_test": len(rest),

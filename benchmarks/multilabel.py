@@ -23,7 +23,7 @@ from halflabel import TextClassifier
 from halflabel.data.labels import Classes
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_label
-from halflabel.events import EpochReport
+from halflabel.notices import EpochReport
 from protocol import Results, Sample, load, sample_texts, setting
 from rivals_several import RIVALS
 

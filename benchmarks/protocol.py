@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.bench.provenance import code_version, machine
-from halflabel.bench.sampling import Sample, sample_per_class, sample_texts
+from halflabel.bench.corpora import Sample, sample_per_class, sample_texts
+from halflabel.bench.execute import code_version, machine
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.read import read
 

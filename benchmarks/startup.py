@@ -18,7 +18,8 @@ from tempfile import TemporaryDirectory
 import numpy as np
 
 from halflabel.data.labels import Classes
-from halflabel.students.student import Student, TfIdf
+from halflabel.encoders.ngrams import NgramModel, TfIdf
+from halflabel.students.student import Student
 from protocol import Results
 
 FEATURES = 100_000  # of the student
@@ -58,7 +59,7 @@ def student(folder: Path) -> Path:
     """A student of the usual size; start-up does not depend on the values of its weights."""
     features = TfIdf("words", np.arange(FEATURES, dtype=np.uint32), np.ones(FEATURES, np.float32))
     weights, bias = np.zeros((FEATURES, 4), np.float32), np.zeros(4, np.float32)
-    Student(Classes(("a", "b", "c", "d")), "multi-class", features, weights, bias).save(folder / "student")
+    Student(Classes(("a", "b", "c", "d")), "multi-class", NgramModel(features, weights, bias)).save(folder / "student")
     return folder / "student"
 
 

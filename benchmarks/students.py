@@ -38,22 +38,19 @@ import cached_scores
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
+from halflabel.encoders.ngrams import KINDS, STRENGTH, NgramModel, fit_linear, tf_idf_matrix
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
 from halflabel.students.distillation import (
     AGREE,
-    STRENGTH,
     WordVectors,
     agreeing_threshold,
     fit_and_try,
     fit_features,
-    fit_linear,
     fit_student,
-    tf_idf_matrix,
     vectors_of,
     word_vectors,
 )
-from halflabel.students.ngrams import KINDS
 from halflabel.students.student import Student
 from protocol import RESULTS, Results, Sample, load, sample_per_class
 
@@ -138,7 +135,7 @@ def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, wo
     vectors = vectors_of(features, words, x)
     weights, bias = fit_linear(csr_matrix((len(texts), 0), dtype=np.float32), x @ vectors, p.astype(np.float32),
                                teacher.task, STRENGTH)
-    return Student(teacher.classes, teacher.task, features, vectors @ weights, bias)
+    return Student(teacher.classes, teacher.task, NgramModel(features, vectors @ weights, bias))
 
 
 def time_command(options: argparse.Namespace, results: Results) -> None:

@@ -24,7 +24,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from halflabel.bench.provenance import code_version
+from halflabel.bench.execute import code_version
 from protocol import RESULTS
 
 HOW = ["pinned", "lowest", "sdist"]

@@ -345,6 +345,16 @@ def names() -> str:
     return markdown(["set", "labels per class", "no names", "names", "opaque names", "splits"], body)
 
 
+def words() -> str:
+    """Accuracy of lift's network alone, of the words alone, and of both."""
+    body = []
+    for (name, plan, per_class), rows in sorted(grouped(lines("words"), "set", "plan", "per_class").items()):
+        body.append([name, plan, str(per_class), *(spread([row[who] for row in rows])
+                                                   for who in ("network", "words", "accuracy")),
+                     f"{statistics.mean(row['calibration_error'] for row in rows):.3f}"])
+    return markdown(["set", "plan", "labels per class", "network", "words", "both", "calibration error of both"], body)
+
+
 def speed() -> str:
     """Texts per second of the two loops, medians over repeats, and their ratio."""
     by = grouped(lines("speed"), "loop")
@@ -454,10 +464,10 @@ class Curve(NamedTuple):
     seeds: int
 
 
-def curves(learner: str = "logistic") -> dict[str, dict[str, Curve]]:
-    """Simulated labelling by set and strategy."""
+def curves(part: str) -> dict[str, dict[str, Curve]]:
+    """Simulated labelling by set and strategy, of the part `choose` or `report`."""
     found: dict[str, dict[str, Curve]] = defaultdict(dict)
-    runs = [row for row in lines("active_learning") if row["learner"] == learner]
+    runs = [row for row in lines("active_learning") if row["learner"] == "logistic" and row["part"] == part]
     for (name,), rows in grouped(runs, "set").items():
         by = {strategy: {row["seed"]: row["accuracy"] for row in some}
               for (strategy,), some in grouped(rows, "strategy").items()}
@@ -482,9 +492,9 @@ def labels_needed(curve: np.ndarray, random: np.ndarray) -> float:
     return float(BATCH * (i - (curve[i] - goal) / (curve[i] - curve[i - 1])))
 
 
-def active_learning() -> str:
+def active_learning(part: str) -> str:
     """Simulated labelling: area under the curve, and the labels that reach the accuracy of `random` at 100."""
-    found = curves()
+    found = curves(part)
     strategies = dict.fromkeys(strategy for by in found.values() for strategy in by)
 
     def in_words(needed: float) -> str:
@@ -506,8 +516,8 @@ def active_learning() -> str:
 def active_learning_gaps() -> str:
     """`balanced` against `random` on the same seeds: differences in area, at 100 and at 200 labels."""
     body = []
-    for (name,), rows in grouped((row for row in lines("active_learning") if row["learner"] == "logistic"),
-                                 "set").items():
+    for (name,), rows in grouped((row for row in lines("active_learning")
+                                  if row["learner"] == "logistic" and row["part"] == "report"), "set").items():
         by = {strategy: {row["seed"]: np.array(row["accuracy"]) for row in some}
               for (strategy,), some in grouped(rows, "strategy").items()}
         seeds = sorted(by.get("balanced", {}).keys() & by.get("random", {}).keys())
@@ -712,7 +722,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names,
+    "floor": floor, "start": start, "names": names, "words": words,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
     "methods": partial(methods, "frozen"), "methods-laptop": partial(methods, "laptop"),
@@ -720,7 +730,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
     "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
-    "active-learning": active_learning, "active-learning-gaps": active_learning_gaps,
+    "active-learning": partial(active_learning, "report"),
+    "active-learning-choice": partial(active_learning, "choose"), "active-learning-gaps": active_learning_gaps,
     "label-errors": label_errors, "noise": noise,
     "scoring-kills": scoring_kills, "scoring-overhead": scoring_overhead,
     "scoring-memory": scoring_memory, "scoring-cost": scoring_cost, "scale-cost": scale_cost, "processes": processes,

@@ -25,10 +25,10 @@ import torch
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus, sample
 from halflabel.devices import bf16_products
-from halflabel.encoders.batching import TOKENS, batches, windows, worker_count
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode, threads_for
 from halflabel.encoders.loading import load_transformer, locate
+from halflabel.encoders.tokens import TOKENS, batches, windows, worker_count
 from halflabel.persistence.model import TrainedModel
 from halflabel.persistence.onnx_export import export, with_backend
 from halflabel.persistence.onnx_model import OnnxModel
@@ -88,8 +88,7 @@ def measure(name: str, model: TrainedModel, texts: Sequence[str], folder: Path, 
 def reference(model: TrainedModel, texts: Sequence[str]) -> dict[str, np.ndarray]:
     """Vectors and labels in fp32, as reference."""
     h = encode(model.encoder, texts, dtype=torch.float32)
-    with torch.inference_mode():
-        return {"vectors": h, "labels": model.network.classify(torch.from_numpy(h)).scores.argmax(dim=1).numpy()}
+    return {"vectors": h, "labels": model.classify(h, texts).scores.argmax(dim=1).numpy()}
 
 
 def agreement(answer: np.ndarray, exact: dict[str, np.ndarray]) -> dict[str, float]:

@@ -685,7 +685,7 @@ def hostile_models(options: argparse.Namespace) -> None:
     texts = pool_texts(options.work)[:8]
 
     def case(number: int) -> str:
-        from halflabel.cli.models import open_model
+        from halflabel.cli.folders import open_model
         from halflabel.integrity import write_checksums
 
         rng = random.Random(number)
@@ -967,7 +967,7 @@ def predicting(work: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def predict_for_ever(options: argparse.Namespace) -> None:
     """Batches of all sizes and lengths; every 50th the models are loaded again, and the command writes a file."""
-    from halflabel.cli.models import open_model
+    from halflabel.cli.folders import open_model
 
     work, rng, texts = options.work, random.Random(1), pool_texts(options.work)
     if not (work / "exported").exists():

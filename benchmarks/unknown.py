@@ -22,7 +22,7 @@ from halflabel.atomic import cache_folder
 from halflabel.data.corpus import Corpus
 from halflabel.data.readers.read import concat_corpora
 from halflabel.encoders.cache import EncoderCache
-from halflabel.evaluation.calibration import softmax
+from halflabel.evaluation.confidence import softmax
 from protocol import Results, load, sample_per_class
 
 SETS = {"clinc150": None, "ag_news": 14_000, "arxiv_topics10": 8000}  # training texts
@@ -79,7 +79,7 @@ def run(known: Corpus, unknown: Corpus, far: Corpus, tested: Corpus | None, key:
     foreign = set(pool[len(split.pool) :])
     unseen = unknown.take([i for i, text in enumerate(unknown.texts) if text not in foreign])
     model, cache = clf.model_, EncoderCache(cache_folder(), clf.model_.encoder)
-    near, away = (model.classify(cache.vectors(corpus.texts)) for corpus in (test, unseen))
+    near, away = (model.classify(cache.vectors(corpus.texts), corpus.texts) for corpus in (test, unseen))
     distances = [model.detector.distances(output.f.numpy()) for output in (near, away)]
     doubts = [-softmax(output.scores.numpy()).max(axis=1) for output in (near, away)]
     correct = clf.classes_[near.scores.numpy().argmax(axis=1)] == np.array(test.labels)

@@ -41,8 +41,8 @@ def numbers(method: str, plan: str, encoder: str, *, with_log: bool = False, **s
     """Losses of each step, share of accepted pseudo-labels and final probabilities, all in fp32."""
     from conftest import tiny_texts
     from halflabel import TextClassifier
-    from halflabel.events import EpochReport, Event, StepProgress
     from halflabel.methods import find
+    from halflabel.notices import EpochReport, Event, StepProgress
 
     texts, topics = tiny_texts(4)
     several = find(method).task == "multi-label"

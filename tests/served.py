@@ -13,8 +13,7 @@ import numpy as np
 
 from halflabel.data.labels import Classes
 from halflabel.evaluation.decisions import Decision
-from halflabel.serve.gate import Gate
-from halflabel.serve.server import address_of, bind, make_server
+from halflabel.serve.server import Gate, address_of, bind, make_server
 from halflabel.types import Progress, Task
 
 LABELS = ("food", "money", "sport")

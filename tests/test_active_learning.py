@@ -58,9 +58,9 @@ class TestDoubt:
         p = np.array([[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.6, 0.3, 0.1]])
         assert doubt(p, "multi-class") == pytest.approx([1.0, 0.0, 0.7])
 
-    def test_the_least_certain_of_several_labels(self) -> None:
-        p = np.array([[0.99, 0.5], [0.99, 0.01], [0.7, 0.0]])
-        assert doubt(p, "multi-label") == pytest.approx([1.0, 0.02, 0.6])
+    def test_mean_entropy_of_several_labels(self) -> None:
+        p = np.array([[0.5, 0.5], [1.0, 0.5], [1.0, 0.0], [0.11, 0.0]])
+        assert doubt(p, "multi-label") == pytest.approx([1.0, 0.5, 0.0, 0.25], abs=1e-3)
 
 
 class TestEveryStrategy:
@@ -113,8 +113,16 @@ class TestDiverse:
 
     def test_what_labelled_texts_cover_comes_last(self) -> None:
         x, cluster = clusters(number=4)
-        chosen = choose("diverse", x, None, 4, labelled=x[cluster == 0])
-        assert cluster[chosen[0]] != 0 and set(cluster[chosen]) >= {1, 2, 3}
+        labelled = np.flatnonzero(cluster == 0)[:2]
+        chosen = choose("diverse", x, None, 3, labelled=x[labelled])
+        assert set(cluster[chosen]) == {1, 2, 3}
+
+    def test_more_labelled_texts_than_clusters(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("halflabel.active_learning.MOST_COVERED", 1)
+        x, cluster = clusters(number=4)
+        labelled = np.r_[np.flatnonzero(cluster == 0)[:9], np.flatnonzero(cluster == 1)[:9]]
+        chosen = choose("diverse", x, None, 3, labelled=x[labelled])
+        assert set(cluster[chosen[:2]]) == {2, 3}
 
 
 class TestBalanced:

@@ -18,8 +18,8 @@ from halflabel import BadInput, TextClassifier, load
 from halflabel.classifier import seed_of
 from halflabel.data.corpus import Corpus
 from halflabel.errors import SettingError
-from halflabel.events import EpochReport, Event
-from halflabel.nn.label_frequencies import class_weights
+from halflabel.nn.pseudo_labels import class_weights
+from halflabel.notices import EpochReport, Event
 
 SHORT = {"epochs": 2, "epoch_steps": 5, "warmup": 60}
 

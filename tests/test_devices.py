@@ -17,10 +17,9 @@ from halflabel.devices import Compute, choose_compute
 from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import load_encoder
 from halflabel.errors import SettingError
-from halflabel.events import Event, StepProgress, silent
 from halflabel.methods import find
-from halflabel.notices import Notice, NoticeWarning
-from halflabel.training.interrupt import Interrupted, request_stop
+from halflabel.notices import Event, Notice, NoticeWarning, StepProgress, silent
+from halflabel.processes import Interrupted, request_stop
 from halflabel.training.objective import Objective
 
 SHORT = {"epochs": 2, "epoch_steps": 3, "warmup": 2, "labelled_batch": 4, "unlabelled_batch": 8,

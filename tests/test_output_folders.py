@@ -21,7 +21,7 @@ from halflabel.cache_limit import cache_limit, entries, in_use, prune
 from halflabel.data.corpus import Corpus
 from halflabel.errors import OutputError, SettingError
 from halflabel.output_folders import LOCK, MOVING, REPLACED, RUN, checkpoints, filled, locked, replacing, try_lock
-from halflabel.persistence.training_texts import write_text_hashes
+from halflabel.persistence.model_folder import write_text_hashes
 from halflabel.training.checkpoint import write_tensors
 
 

@@ -14,16 +14,15 @@ from conftest import TOPICS, tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Partial
 from halflabel.data.labels import from_matrix
-from halflabel.encoders import acceleration
 from halflabel.encoders.inputs import VectorInputs
 from halflabel.errors import HalflabelError, WrongTask
-from halflabel.events import EpochReport, Event
 from halflabel.methods import METHODS, find
 from halflabel.methods.metaexpert import ExpertHead
 from halflabel.methods.sdrl import RelationHead
-from halflabel.nn.label_frequencies import unlearnable_labels, unlearnable_notices
 from halflabel.nn.losses import Asymmetric
 from halflabel.nn.network import PrecomputedVectors
+from halflabel.nn.pseudo_labels import unlearnable_labels, unlearnable_notices
+from halflabel.notices import EpochReport, Event
 from halflabel.training.objective import Objective, Problem, StepBatch
 from halflabel.types import Shape
 
@@ -213,7 +212,7 @@ def test_a_collapsed_run_is_reported(tiny_encoder: str, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("plan", ["frozen", "laptop"])
 def test_a_text_has_the_same_labels_whatever_it_is_read_with(plan: str, tiny_encoder: str,
                                                              monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceleration, "bf16_products", lambda device: True)
+    monkeypatch.setattr("halflabel.encoders.encoder.bf16_products", lambda device: True)
     texts, y = topics(6)
     pool, _ = topics(20, seed=1)
     settings = SHORT | {"warmup": 10}

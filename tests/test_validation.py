@@ -10,10 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from halflabel.data.corpus import Corpus
+from halflabel.data.corpus import Corpus, concat, subset
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.read import read
-from halflabel.data.sequences import concat, subset
 from halflabel.errors import DataError
 from halflabel.validation import (
     align_truth,

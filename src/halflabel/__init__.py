@@ -19,7 +19,7 @@ _HOMES = {
     "open_pool": "halflabel.data.pool",
     "read": "halflabel.data.readers.read",
     "sample": "halflabel.data.corpus",
-    "write": "halflabel.data.writers",
+    "write": "halflabel.data.readers.formats",
 }
 
 __all__ = sorted(_HOMES)

@@ -16,23 +16,22 @@ from sklearn.utils.validation import check_is_fitted
 from halflabel.class_names import Names, choose_names, classes_with_names, names_of_labels
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import text_hashes
-from halflabel.data.corpus import Corpus
+from halflabel.data.corpus import Corpus, concat
 from halflabel.data.labels import from_matrix, is_matrix, to_matrix
-from halflabel.data.sequences import concat
 from halflabel.devices import AUTO, choose_compute
 from halflabel.errors import ModelError, SettingError
-from halflabel.events import Report, silent
 from halflabel.fitting import Trained, fit, refitting
 from halflabel.methods.registry import find
+from halflabel.notices import Report, silent
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
+from halflabel.persistence.model_folder import read_text_hashes
 from halflabel.persistence.onnx_model import OnnxModel, is_export
-from halflabel.persistence.training_texts import read_text_hashes
 from halflabel.settings import WORDS, Settings, choose_settings
 from halflabel.students.cascade import Cascade
 from halflabel.students.student import Student, is_student
 from halflabel.suggestions import Suggestion, suggest
-from halflabel.training.collapse import PoolState
+from halflabel.training.statistics import PoolState
 from halflabel.types import Task
 from halflabel.validation import (
     align_truth,
@@ -145,7 +144,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         resume : bool
             Resumes the run in `folder`; texts and settings have to be the same.
         report : callable
-            Receives progress, see `halflabel.events`.
+            Receives progress, see `halflabel.notices`.
         """
         if "sample_weight" in unsupported:  # no parameter, so that scikit-learn's ensembles see that it does not exist
             raise SettingError("fit takes no sample_weight: all labelled texts count alike; leave it out.")

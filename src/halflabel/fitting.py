@@ -17,32 +17,28 @@ from halflabel.atomic import cache_folder
 from halflabel.cache_limit import prune_once
 from halflabel.class_names import Names, classes_with_names, name_vectors, names_of_labels, phrases_for
 from halflabel.data.augmentation import WordEdits
-from halflabel.data.corpus import Corpus
+from halflabel.data.corpus import Corpus, columns_of, concat
 from halflabel.data.labels import Classes
-from halflabel.data.sequences import columns_of, concat
 from halflabel.devices import Compute
-from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import is_auto
 from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
-from halflabel.encoders.loading import load_encoder
-from halflabel.encoders.selection import choose_encoder
-from halflabel.encoders.text_encoder import TextEncoder
+from halflabel.encoders.loading import choose_encoder, load_encoder
+from halflabel.encoders.ngrams import fit_ngram_model
+from halflabel.encoders.text_encoder import BagOfWords, TextEncoder
 from halflabel.errors import DataError, SettingError
-from halflabel.evaluation.calibration import fit_temperature
+from halflabel.evaluation.confidence import UnknownDetector, fit_temperature, softmax
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
-from halflabel.evaluation.unknown import UnknownDetector
-from halflabel.events import EncodingProgress, Report, silent
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
-from halflabel.nn.label_frequencies import class_weights, label_frequencies, unlearnable_labels, unlearnable_notices
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
-from halflabel.notices import Notice
+from halflabel.nn.pseudo_labels import class_weights, label_frequencies, unlearnable_labels, unlearnable_notices
+from halflabel.notices import EncodingProgress, Notice, Report, silent
 from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
-from halflabel.persistence.model import TrainedModel
-from halflabel.persistence.run_folder import close_folder, fingerprint, open_run, prepare_folder, versions
-from halflabel.persistence.training_texts import keep_labelled, write_text_hashes
+from halflabel.persistence.model import TrainedModel, close_folder, fingerprint, open_run, prepare_folder, versions
+from halflabel.persistence.model_folder import keep_labelled, write_text_hashes
+from halflabel.plans import POOL_LIMIT
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.settings import Settings
 from halflabel.training.checkpoint import RESTART, FolderStore, NoStore
@@ -58,7 +54,6 @@ CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitt
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
 CENTRE_TEXTS = 200  # whose mean is the centre of texts, for a head that starts from class names
 HEAD_FROM_NAMES = "the class names are the first weights of the classifier"
-POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,6 +132,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
     else:
         model = calibrated(model, objective, problem, trainer.plan, settings.seed)
+        if not trainer.discarded_steps:
+            model = with_words(model, objective, problem, concat(labelled.texts, pool.texts), settings.seed)
     facts["start"], facts["outlook"] = dict(problem.start.facts), outlook
     facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
                     "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
@@ -304,7 +301,7 @@ def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, prob
     h = vector_cache(model.encoder)(dev.texts) if isinstance(model.network.encoder, PrecomputedVectors) else None
 
     def score() -> float:
-        scores = model.raw_scores(dev.texts) if h is None else model.classify(h).scores.cpu().numpy()
+        scores = model.raw_scores(dev.texts) if h is None else model.classify(h, dev.texts).scores.cpu().numpy()
         if problem.task == "multi-class":
             return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
         decide = fit_decision(scores, objective, problem, "dev texts")
@@ -331,6 +328,29 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
     if not n or f.shape[1] > MAX_FEATURES:
         return model
     return replace(model, unknown=UnknownDetector.fit(f[:n], problem.y.argmax(dim=1).cpu().numpy(), f[n:], labels))
+
+
+def with_words(model: TrainedModel, objective: Objective, problem: Problem, texts: Sequence[str],
+               seed: int) -> TrainedModel:
+    """The model whose scores have those of a linear model on words added, which learned the pool's soft labels.
+
+    Its errors differ from those of the encoder. So that both have a vote of the same weight, its logits are scaled as
+    the network's are, and the sum is calibrated on pool texts that another model of words did not learn.
+    """
+    number = min(CALIBRATION_TEXTS, problem.unlabelled // 5)
+    if objective.method.soft_labels is None or not number:
+        return model
+    y = torch.cat([problem.y.cpu(), objective.method.soft_labels().cpu()]).numpy()
+    sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:number]
+    held_out = problem.labelled + np.sort(sample).astype(np.int64)
+    scores = outputs(objective, problem.inputs, held_out)[1].numpy()
+    fitted = fit_ngram_model(texts, y, held_out)
+    if fitted is None or not np.isfinite(scores).all():
+        return model
+    (words, held_out_logits), temperature = fitted, model.temperature
+    confidence = problem.start.confidence or float(softmax(scores, temperature).max(axis=1).mean())
+    model.facts["temperature"] = fit_temperature(scores + temperature * held_out_logits, confidence)
+    return replace(model, words=words.scaled(temperature).as_stored())
 
 
 def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective, problem: Problem, plan: Plan,

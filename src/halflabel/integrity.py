@@ -18,8 +18,8 @@ from halflabel.atomic import write_text
 from halflabel.errors import ModelError
 
 CHECKSUMS = "checksums.json"
-MODEL_FILES = ("config.json", "decision.json", "unknown.safetensors", "encoder/**/*", "encoder.safetensors",
-               "model.safetensors",  # trained
+MODEL_FILES = ("config.json", "decision.json", "unknown.safetensors", "words.safetensors", "encoder/**/*",
+               "encoder.safetensors", "model.safetensors",  # trained
                "export.json", "model.onnx", "tokenizer.json",  # exported
                "student.json", "student.safetensors")  # distilled
 CODE_ENTRIES = ("auto_map", "custom_pipelines")  # of a configuration, which name Python files

@@ -18,7 +18,7 @@ import numpy as np
 
 from halflabel.active_learning import unit_length
 from halflabel.class_names import Names
-from halflabel.data.answers import Answer, AnswerFile
+from halflabel.data.annotators import Answer, AnswerFile
 from halflabel.data.columns import matching_rows, text_hash
 from halflabel.data.corpus import Label, TextLabel
 from halflabel.data.labels import Classes, names_in, parse_label
@@ -27,7 +27,7 @@ from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule
 from halflabel.label_errors import estimate_accuracy
 from halflabel.methods.closed_form import fit_closed_form, logistic_regression
 from halflabel.methods.label_smoothing import word_features
-from halflabel.persistence.interface import Model
+from halflabel.persistence.model_folder import Model
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.suggestions import known_texts, suggest
 from halflabel.types import Progress, Task

@@ -1,8 +1,11 @@
-"""Notices: what the user should know about data or a run, without being an error."""
+"""What halflabel reports while it works: notices that the user should know about, and the events of training."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
 
 class Notice(str):
@@ -55,3 +58,52 @@ def dropped(count: int, what: str, source: str, why: str = "") -> list[Notice]:
     subject, because = f"{count} {what}{'s' * (count > 1)} in {source}", f" because {why}" if why else ""
     return [Dropped(f"{subject} {'were' if count > 1 else 'was'} left out{because}",
                     f"{subject} would be left out{because}")]
+
+
+@dataclass(frozen=True)
+class EncodingProgress:
+    """Texts that have been encoded."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
+class TimeEstimate:
+    """How long training will take, by a short measurement."""
+
+    seconds: float
+    steps: int
+    evaluation_passes: int
+
+
+@dataclass(frozen=True)
+class StepProgress:
+    """One step of training."""
+
+    step: int
+    steps: int
+    loss: float
+    accepted: float | None  # share of the step's unlabelled texts that got a pseudo-label
+
+
+@dataclass(frozen=True)
+class EpochReport:
+    """The figures at the start of an epoch, or at the end of the run."""
+
+    step: int
+    epoch: int
+    figures: dict[str, Any] = field(default_factory=dict)
+    end: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        """A line of metrics.jsonl."""
+        return {"step": self.step, "epoch": self.epoch} | self.figures | ({"end": True} if self.end else {})
+
+
+Event = EncodingProgress | TimeEstimate | StepProgress | EpochReport | Notice
+Report = Callable[[Event], None]
+
+
+def silent(event: Event) -> None:
+    """Reports nothing."""

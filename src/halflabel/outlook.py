@@ -12,7 +12,7 @@ import numpy as np
 
 from halflabel.class_names import words_of_label
 from halflabel.encoders.catalogue import MINILM
-from halflabel.evaluation.calibration import wilson_interval
+from halflabel.evaluation.confidence import wilson_interval
 from halflabel.label_errors import Mask, held_out_labels, micro_f1
 
 MAX_SIZE = 20_000  # labelled texts times classes that classifiers are fitted to again, so that it takes no second

@@ -9,6 +9,7 @@ from halflabel.errors import SettingError
 from halflabel.types import Plan
 
 INFINITE = float("inf")
+POOL_LIMIT = 50_000  # pool texts that a method trains on, at most, if it keeps its whole pool in memory
 
 PLANS: dict[str, Plan] = {
     # Sec. IV-A: 50 epochs of 1000 steps, 4 + 8 texts, AdamW at 1e-5 and 1e-3, EMA 0.999, 256 tokens.

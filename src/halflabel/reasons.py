@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from halflabel.persistence.interface import Model
+from halflabel.persistence.model_folder import Model
 
 WORD = re.compile(r"\w+(?:['’-]\w+)*")
 SPANS = 48  # parts of a text that are left out in turn, at most; in a longer text a part is several words

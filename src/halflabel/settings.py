@@ -12,7 +12,7 @@ from halflabel.encoders.catalogue import is_auto, names_in
 from halflabel.errors import SettingError, WrongTask
 from halflabel.methods import METHODS, find
 from halflabel.methods.registry import Method
-from halflabel.nn.label_frequencies import BALANCED
+from halflabel.nn.pseudo_labels import BALANCED
 from halflabel.plans import adjustable, plan_named
 from halflabel.types import MAX_SEED, Plan, Shape, Task
 

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from halflabel.cli.models import open_model
+from halflabel.cli.folders import open_model
 from halflabel.errors import MissingExtra
 from halflabel.scoring.shards import ModelSource, Options, Task, job_of, opened, run, tasks, unfinished
 
@@ -69,7 +69,7 @@ def predict(spark: Any, model: str | Path, inputs: str | Path | Sequence[str | P
     `resume=True`.
     """
     from halflabel.data.readers.files import as_files
-    from halflabel.scoring.engines import attempt, shards_of
+    from halflabel.scoring.shards import attempt, shards_of
 
     _require_spark()
     files = as_files([inputs] if isinstance(inputs, (str, Path)) else inputs)

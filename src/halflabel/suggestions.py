@@ -12,10 +12,10 @@ import numpy as np
 
 from halflabel.active_learning import STRATEGIES, Candidates, Scores, explain, find_strategy
 from halflabel.data.columns import text_hashes
-from halflabel.data.sequences import subset
+from halflabel.data.corpus import subset
 from halflabel.errors import DataError, SettingError
 from halflabel.notices import Notice
-from halflabel.persistence.interface import Model
+from halflabel.persistence.model_folder import Model
 from halflabel.randomness import Stream, generator
 from halflabel.types import Progress
 
@@ -70,7 +70,8 @@ def suggest(texts: Sequence[str], n: int, strategy: str, *, model: Predictor | N
         limit = max(n, min(SHORTLIST, NUMBERS // vectors(pool[:1]).shape[1]))
     scores = score(model, pool, progress) if model is not None and chosen.scores_pool else None
     rows = chosen.shortlist(scores, len(pool), n, limit, rng)
-    known = [*labelled, *subset(texts, np.flatnonzero(is_labelled)[:limit])][:limit]  # type: ignore[arg-type]
+    # sorted, so that it does not matter whether a labelled text is known by itself or as one of the pool
+    known = sorted({*labelled, *subset(texts, np.flatnonzero(is_labelled)[:limit])})[:limit]  # type: ignore[arg-type]
     candidates = make_candidates(subset(pool, rows), known, None if scores is None else scores[rows],  # type: ignore[arg-type]
                                  model, vectors if chosen.uses_vectors else None)
     selected = chosen.select(candidates, n, rng)

@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from halflabel.data.columns import matching_rows
-from halflabel.data.corpus import Corpus, TextLabel
+from halflabel.data.corpus import Corpus, LazySequence, Repeated, TextLabel, origin_of, parts_of
 from halflabel.data.labels import from_matrix, is_matrix, parse_label
 from halflabel.data.readers.read import quoted_names, usual_columns, view_columns
-from halflabel.data.sequences import LazySequence, Repeated, origin_of, parts_of
 from halflabel.errors import DataError
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cli_runner import Ran, forked, killed, runner, write_csv
 from conftest import tiny_texts
-from halflabel.bench.provenance import code_version
+from halflabel.bench.execute import code_version
 
 SHORT = ("--set", "epochs=1", "--set", "epoch_steps=2", "--set", "warmup=2", "--set", "survey=50")
 

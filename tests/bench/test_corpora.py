@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 
 from halflabel.bench.corpora import SOURCES, load
-from halflabel.bench.corpora.parts import PUBLISHED_SIZES, CorpusParts, SampledTexts, compare_with_paper
 from halflabel.bench.paper import TASKS
-from halflabel.data.corpus import Corpus
-from halflabel.data.sequences import LazySequence
+from halflabel.bench.published_corpora import PUBLISHED_SIZES, CorpusParts, SampledTexts, compare_with_paper
+from halflabel.data.corpus import Corpus, LazySequence
 from halflabel.errors import HalflabelError
 
 AG = '"3","Oil (Agency)","Agency - Oil fell\\to a\\new low, ""again""."\n"4","Bees","They count."\n'
@@ -98,7 +97,7 @@ class TestClassCsv:
 
     def test_a_second_load_reads_the_cache(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         first = load("yelp", tables(tmp_path, YELP, YELP))
-        monkeypatch.setattr("halflabel.bench.corpora.class_csv.parse_rows", lambda *_: pytest.fail("read again"))
+        monkeypatch.setattr("halflabel.bench.published_corpora.parse_rows", lambda *_: pytest.fail("read again"))
         again = load("yelp", tmp_path)
         assert list(again.train.texts) == list(first.train.texts) and again.train.labels == first.train.labels
         tables(tmp_path, YELP * 2, YELP)
@@ -245,7 +244,7 @@ def test_files_with_another_header_are_read_as_user_files(tmp_path: Path) -> Non
 
 def test_the_cache_command_knows_the_corpora(tmp_path: Path) -> None:
     from halflabel.atomic import cache_folder
-    from halflabel.cli.cache import KINDS
+    from halflabel.cli.info import KINDS
 
     load("yelp", tables(tmp_path / "yelp", YELP, YELP + YELP))
     assert len(list((cache_folder() / "corpora").glob("*/texts.arrow"))) == 2 and "corpora" in KINDS

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from halflabel.bench.corpora import open_corpus
+from halflabel.bench.corpora import open_corpus, run_data
 from halflabel.bench.grids import Grid, expand, quick_grids, read_grids, validate_runs
 from halflabel.bench.paper import figure_runs
-from halflabel.bench.sampling import run_data
 from halflabel.errors import HalflabelError, SettingError
 from made import RUN
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import halflabel
-from halflabel.bench.provenance import code_version
+from halflabel.bench.execute import code_version
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from halflabel.bench.queue import Progress, Queue, QueueCounts
 from halflabel.bench.runs import Run
 from halflabel.bench.worker import work
 from halflabel.errors import DataError, OutputError
-from halflabel.events import EpochReport, Event, StepProgress
+from halflabel.notices import EpochReport, Event, StepProgress
 from made import RUN, result
 
 HERE = Path(__file__).parent.parent
@@ -29,7 +29,7 @@ WORKER = """
 import sys, time, types
 sys.path.insert(0, {here!r})
 from pathlib import Path
-from halflabel.events import StepProgress
+from halflabel.notices import StepProgress
 from made import result
 def execute(run, data, folder, report, spent, *, compute):
     with open({log!r}, "a") as log:
@@ -200,7 +200,7 @@ def test_the_time_of_a_run_is_estimated_from_the_most_similar_ones(queue: Queue)
 
 def test_a_helper_ends_with_the_process_that_started_it(monkeypatch: pytest.MonkeyPatch) -> None:
     from halflabel.bench.worker import PARENT, is_helper, orphaned
-    from halflabel.cli.bench_queue import QueueView
+    from halflabel.cli.bench import QueueView
     from halflabel.cli.console import Lines
 
     assert not is_helper() and not orphaned()

@@ -132,7 +132,7 @@ class TestTrain:
             asked.update(settings, texts=texts)
             return [text.upper() for text in texts]
 
-        monkeypatch.setattr("halflabel.data.translation.back_translate", translate)
+        monkeypatch.setattr("halflabel.data.augmentation.back_translate", translate)
         done = cli("train", files / "labelled.csv", "--unlabelled", files / "pool.csv", "--back-translate", "--there",
                    "a-model", "--method", "bdd-f", "--out", files / "run", "--encoder", tiny_encoder, *FAST)
         assert done.code == 0 and asked["there"] == "a-model" and "back" not in asked and len(asked["texts"]) == 30

@@ -12,10 +12,9 @@ from rich.progress import Progress
 
 from cli_runner import runner
 from halflabel.cli import console
-from halflabel.events import EncodingProgress, EpochReport, StepProgress, TimeEstimate
-from halflabel.notices import Notice
+from halflabel.notices import EncodingProgress, EpochReport, Notice, StepProgress, TimeEstimate
 
-NOTICED = 20  # the line of the notice below
+NOTICED = 19  # the line of the notice below
 EVENTS = [EncodingProgress(3, 9), TimeEstimate(150.0, steps=4, evaluation_passes=2),
           StepProgress(1, 4, loss=0.5, accepted=None), Notice("the pool is small", step=2),
           EpochReport(2, 0, {"accepted": 0.25, "pseudo_accuracy": 0.5, "dev": 0.75}),

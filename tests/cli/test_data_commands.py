@@ -20,7 +20,7 @@ from conftest import tiny_texts
 from halflabel.cache_limit import in_use
 from halflabel.classifier import TextClassifier
 from halflabel.cli.predict import chunks, rows_of
-from halflabel.data.diagnostics import check_language
+from halflabel.data.cleaning import check_language
 from halflabel.data.pool import open_pool
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
@@ -177,7 +177,7 @@ class TestAugment:
             assert {"not", "never", str(i), "sport", "goal"} <= set(view.split()), view
 
     def test_back_translation(self, tmp_path: Path, cli: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("halflabel.data.translation.back_translate",
+        monkeypatch.setattr("halflabel.data.augmentation.back_translate",
                             lambda texts, **more: [text.upper() for text in texts])
         write_csv(tmp_path / "a.csv", ["bread", "goal"])
         cli("augment", tmp_path / "a.csv", "--how", "backtranslate", "--out", tmp_path / "v.csv")

@@ -15,7 +15,7 @@ import pytest
 from cli_runner import Ran, runner, write_csv
 from conftest import make_tiny_encoder, tiny_texts
 from halflabel import TextClassifier
-from halflabel.cli import encoders
+from halflabel.cli import choices
 from halflabel.encoders import catalogue
 from halflabel.encoders.catalogue import CATALOGUE, KnownEncoder, own_folder
 from halflabel.errors import EncoderError, ModelError, SettingError
@@ -63,7 +63,7 @@ class TestList:
     def test_speed_is_measured_once_and_kept(self, prefixed: str, cli: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
         for name in [name for name in CATALOGUE if name not in ("gte-small", "minilm", prefixed)]:
             monkeypatch.delitem(CATALOGUE, name)
-        monkeypatch.setattr(encoders, "MINILM", prefixed)
+        monkeypatch.setattr(choices, "MINILM", prefixed)
         monkeypatch.setattr(catalogue.importlib.util, "find_spec", lambda name: None)
         before = json.loads(cli("encoders", "--json").out)
         assert [row["speed"] for row in before] == [None] * 3
@@ -86,7 +86,7 @@ class TestList:
         def interrupt(known: KnownEncoder, bar: bool | None) -> Path:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(encoders, "fetch", interrupt)
+        monkeypatch.setattr(choices, "fetch", interrupt)
         stopped = cli("encoders", "get", "e5-base")
         assert stopped.code == 130 and stopped.err == "stopped; the same command resumes the download\n"
 

@@ -101,7 +101,7 @@ def test_a_full_disk(here: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytes
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device", "deep/run")
 
-    monkeypatch.setattr("halflabel.persistence.run_folder.write_config", full)
+    monkeypatch.setattr("halflabel.persistence.model.write_config", full)
     done = cli("train", "good.csv", "--out", "deep/run", "--encoder", tiny_encoder, *FAST)
     assert done.code == 2 and not (here / "deep").exists()
     assert "deep/run: No space left on device; free some space" in done.err

@@ -13,11 +13,11 @@ import pytest
 from cli_runner import Done, Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.data.agreement import krippendorff_alpha, merge_annotators
+from halflabel.data.annotators import krippendorff_alpha, merge_annotators
 from halflabel.data.corpus import Corpus
 from halflabel.errors import DataError
 from halflabel.label_errors import cross_fitted, estimate_accuracy
-from halflabel.training.interrupt import Interrupted
+from halflabel.processes import Interrupted
 
 TEXTS, LABELS = tiny_texts(6)
 MORE, MORE_LABELS = tiny_texts(8, seed=3)
@@ -95,7 +95,7 @@ class TestUpdate:
 
     def test_what_stops_training_leaves_the_model_as_it_was(self, here: Path, cli: Ran, monkeypatch: Any) -> None:
         before = files_of(here / "model")
-        monkeypatch.setattr("halflabel.persistence.run_folder.write_checksums", interrupt)
+        monkeypatch.setattr("halflabel.persistence.model.write_checksums", interrupt)
         done = cli("update", "model", "more.csv", "--quiet")
         assert done.code == 130 and files_of(here / "model") == before
         assert sorted(path.name for path in here.iterdir()) == ["cache", "model", "more.csv", "pool.csv"]

@@ -231,7 +231,7 @@ def test_a_lack_of_memory_is_one_sentence_and_leaves_nothing(tmp_path: Path, nam
         raise MemoryError
 
     (tmp_path / name).write_text('{"text": "one"}\n')
-    for place in ("lines.split_lines", "records._parse_lines"):
+    for place in ("records.split_lines", "records._parse_lines"):
         monkeypatch.setattr(f"halflabel.data.readers.{place}", no_memory)
     with pytest.raises(DataError, match=rf"{name} is too large for the memory of this machine; split it into smaller"):
         work(tmp_path / name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from halflabel.data.readers.cells import label_cells, text_cells
+from halflabel.data.labels import label_cells, text_cells
 from halflabel.errors import DataError
 
 

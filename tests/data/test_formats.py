@@ -14,8 +14,8 @@ from halflabel.data.corpus import Corpus
 from halflabel.data.pool import open_pool
 from halflabel.data.readers import formats
 from halflabel.data.readers.files import File
+from halflabel.data.readers.formats import write
 from halflabel.data.readers.read import read, read_options
-from halflabel.data.writers import write
 from halflabel.errors import OutputError
 
 PARAGRAPHS = '''"""Paragraphs: texts separated by blank lines, after a first line ==paragraphs==."""

@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from cli_runner import Forked
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import TextColumn, matching_rows
-from halflabel.data.corpus import Corpus
+from halflabel.data.corpus import Concat, Corpus, Subset, Zipped, columns_of, concat, map_parts, prefetch, subset
 from halflabel.data.pool import RowHashes, open_pool, open_source
 from halflabel.data.readers import files
 from halflabel.data.readers.read import read
-from halflabel.data.sequences import Concat, Subset, Zipped, columns_of, concat, map_parts, prefetch, subset
 from halflabel.errors import DataError
 from written import SETTINGS, TEXTS, write
 

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halflabel.data.pool import open_pool, open_source
+from halflabel.data.readers.annotation_tools import doccano, label_studio, prodigy
 from halflabel.data.readers.files import File
 from halflabel.data.readers.read import read
-from halflabel.data.writers import doccano, label_studio, prodigy
 from halflabel.errors import DataError, MissingExtra
 from written import NAMES, SETTINGS, TEXTS
 
@@ -201,7 +201,7 @@ def test_arrow_streams_of_any_text_type(tmp_path: Path, value: pa.Array) -> None
 def test_a_cell_of_ten_megabytes_in_every_format(tmp_path: Path) -> None:
     from halflabel.data.corpus import Corpus
     from halflabel.data.pool import open_pool
-    from halflabel.data.writers import write
+    from halflabel.data.readers.formats import write
 
     long = "x " * 5_000_000
     for name in ("a.csv", "a.jsonl", "a.parquet"):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from halflabel.data import translation
-from halflabel.data.translation import TranslationCache, back_translate
+from halflabel.data import augmentation
+from halflabel.data.augmentation import TranslationCache, back_translate
 from halflabel.errors import MissingExtra, ModelError, OutputError, SettingError
 
 TEXTS = ["the printer is on fire", "a dog", "send the invoice to the bank", "the dog is on the bank", "a fire"]
@@ -57,7 +57,7 @@ def test_back_translation_is_cached_and_reproducible(marian: str, tmp_path: Path
 
 def test_a_full_cache_needs_no_model(marian: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = back_translate(TEXTS, there=marian, back=marian, cache=tmp_path)
-    monkeypatch.setattr(translation, "_load", lambda name: pytest.fail("loaded a model"))
+    monkeypatch.setattr(augmentation, "_load", lambda name: pytest.fail("loaded a model"))
     assert back_translate(TEXTS[::-1], there=marian, back=marian, cache=tmp_path) == first[::-1]
 
 
@@ -104,8 +104,8 @@ def test_a_truncated_line_is_skipped_and_never_joined_to_the_next(tmp_path: Path
 
 
 def test_an_empty_translation_is_the_text_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(translation, "_load", lambda name: (None, None))
-    monkeypatch.setattr(translation, "_translate", lambda texts, *rest: [" "] * len(texts))
+    monkeypatch.setattr(augmentation, "_load", lambda name: (None, None))
+    monkeypatch.setattr(augmentation, "_translate", lambda texts, *rest: [" "] * len(texts))
     assert back_translate(["a b"], cache=tmp_path) == ["a b"]
 
 

@@ -13,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from halflabel.data.corpus import Corpus
+from halflabel.data.readers.annotation_tools import annotation_writer
+from halflabel.data.readers.formats import open_writer, text_writer, write
 from halflabel.data.readers.read import read
-from halflabel.data.writers import annotation_writer, open_writer, text_writer, write
 from halflabel.errors import HalflabelError
 from written import NAMES, SETTINGS, TEXTS
 

@@ -14,13 +14,12 @@ import torch
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.encoders.acceleration import for_inference
 from halflabel.encoders.bert import Bert, is_bert
-from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.encoder import Encoder, for_inference
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import padded
 from halflabel.encoders.loading import load_encoder, restore_encoder
-from halflabel.encoders.tokenizer import Tokenizer
+from halflabel.encoders.tokens import Tokenizer
 
 ODD = ["", " ", "goal", "GOAL Bread", "[CLS] goal [PAD] bread [MASK]", "bread " * 200, "naïve café \U0001f35e",
        "a\x00b\r\nc"]

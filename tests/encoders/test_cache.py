@@ -13,15 +13,15 @@ from halflabel import TextClassifier
 from halflabel.atomic import cache_folder
 from halflabel.cache_limit import prune
 from halflabel.data.columns import TextColumn, text_hash
+from halflabel.data.corpus import concat, subset
 from halflabel.data.pool import open_pool
-from halflabel.data.sequences import concat, subset
 from halflabel.encoders import cache as module
-from halflabel.encoders.bag_of_words import BagOfWords
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import TokenInputs, VectorInputs, lengths
 from halflabel.encoders.loading import load_encoder
+from halflabel.encoders.text_encoder import BagOfWords
 
 POOL = tiny_texts(12, seed=1)[0]
 
@@ -185,7 +185,7 @@ class TestTraining:
     def test_models_are_the_same_from_memory_and_from_disk(self, texts: TextColumn, tiny_encoder: str, method: str,
                                                            plan: str, monkeypatch: pytest.MonkeyPatch) -> None:
         # eight steps on random weights may collapse, which is not tested here
-        monkeypatch.setattr("halflabel.training.collapse.COLLAPSE_THRESHOLD", 0.0)
+        monkeypatch.setattr("halflabel.training.statistics.COLLAPSE_THRESHOLD", 0.0)
         labelled, labels = tiny_texts(4)
         X, y = [*labelled, POOL[0], "a text of nobody"], [*labels, None, None]
         settings = {"epochs": 2, "epoch_steps": 4, "warmup": 4}

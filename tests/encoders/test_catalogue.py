@@ -19,14 +19,13 @@ import pytest
 from conftest import make_tiny_encoder, tiny_texts
 from halflabel.atomic import cache_folder
 from halflabel.data.pool import open_pool
-from halflabel.encoders import catalogue, selection
+from halflabel.encoders import catalogue, loading
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import CATALOGUE, KnownEncoder, fetch, find_known, find_place, names_in
 from halflabel.encoders.encoder import POOLING_FILE
 from halflabel.encoders.inference import encode
-from halflabel.encoders.joined import JOINED_FILE
-from halflabel.encoders.loading import POOLINGS, load_encoder, locate, restore_encoder
-from halflabel.encoders.selection import choose_encoder, held_out_score
+from halflabel.encoders.loading import POOLINGS, choose_encoder, held_out_score, load_encoder, locate, restore_encoder
+from halflabel.encoders.text_encoder import JOINED_FILE
 from halflabel.errors import EncoderError, ModelError, OutputError, SettingError
 from halflabel.plans import PLANS
 
@@ -268,7 +267,7 @@ class TestChoice:
         x, y = rng.normal(size=(12, 5)), rng.normal(size=(12, 2))
         x /= np.linalg.norm(x, axis=1, keepdims=True)
         centred, errors = x - x.mean(axis=0), []
-        for ridge in selection.RIDGES:
+        for ridge in loading.RIDGES:
             error = 0.0
             for i in range(12):
                 rest = np.arange(12) != i
@@ -288,7 +287,7 @@ class TestChoice:
                   for name in (tiny_encoder, wide_encoder)}
         assert best == max(scores, key=lambda name: scores[name])
         assert f"takes {best}" in notice and all(f"{name} {score:.3f}" in notice for name, score in scores.items())
-        monkeypatch.setattr(selection, "SHARE", 0.0)
+        monkeypatch.setattr(loading, "SHARE", 0.0)
         best, notice = choose_encoder(f"auto:{tiny_encoder},{wide_encoder}", texts, y, PLANS["laptop"], 0)
         assert best == tiny_encoder and f"{wide_encoder} would have taken" in notice
 

@@ -15,7 +15,7 @@ from halflabel.encoders.encoder import pool
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import VectorInputs
 from halflabel.encoders.loading import load_encoder, locate, restore_encoder
-from halflabel.encoders.tokenizer import whole_words
+from halflabel.encoders.tokens import whole_words
 from halflabel.errors import EncoderError, ModelError
 
 

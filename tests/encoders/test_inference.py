@@ -13,15 +13,14 @@ import torch
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.pool import open_pool
-from halflabel.encoders import acceleration, inference
-from halflabel.encoders.acceleration import for_inference
-from halflabel.encoders.bag_of_words import BagOfWords
-from halflabel.encoders.batching import Batch, batches, padded_width, run_workers, windows, worker_count
+from halflabel.encoders import inference
 from halflabel.encoders.cache import EncoderCache
-from halflabel.encoders.encoder import Encoder
+from halflabel.encoders.encoder import Encoder, few_shapes, for_inference
 from halflabel.encoders.inference import encode, encode_tokens, texts_at_once
 from halflabel.encoders.inputs import HiddenStateInputs, TokenInputs
 from halflabel.encoders.loading import load_encoder
+from halflabel.encoders.text_encoder import BagOfWords
+from halflabel.encoders.tokens import Batch, batches, padded_width, run_workers, windows, worker_count
 from halflabel.errors import EncoderError, HalflabelError, SettingError
 from halflabel.fitting import freeze
 from halflabel.plans import plan_named
@@ -64,7 +63,7 @@ def test_widths_are_multiples_of_eight_within_the_limit(longest: int, limit: int
 
 
 def test_windows_keep_the_order_and_are_tokenised_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.encoders.batching.WINDOW", 3)
+    monkeypatch.setattr("halflabel.encoders.tokens.WINDOW", 3)
     asked: list[int] = []
 
     def tokenise(texts: list[str]) -> list[np.ndarray]:
@@ -131,7 +130,7 @@ class TestFewShapes:
 
     @pytest.fixture
     def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-        monkeypatch.setattr(acceleration, "_shapes", set())
+        monkeypatch.setattr("halflabel.encoders.encoder._shapes", set())
         return []
 
     @pytest.fixture
@@ -141,7 +140,7 @@ class TestFewShapes:
             assert bool((ids == 7)[mask == 0].all())
             return (ids * mask).sum(dim=1)
 
-        rounded = acceleration.few_shapes(forward, padding=7, max_tokens=300)
+        rounded = few_shapes(forward, padding=7, max_tokens=300)
 
         def check(texts: int, width: int) -> None:
             ids = torch.arange(texts * width).reshape(texts, width)
@@ -151,7 +150,7 @@ class TestFewShapes:
 
     def test_new_ones_are_rounded(self, seen: list[tuple[int, ...]], run: Callable[[int, int], None],
                                   monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(acceleration, "SHAPES", 2)
+        monkeypatch.setattr("halflabel.encoders.encoder.SHAPES", 2)
         for texts in (5, 11, 5, 1, 2, 3, 4, 6, 8, 9, 11):
             run(texts, 8)
         assert [n for n, _ in seen] == [5, 11, 5, 1, 2, 4, 4, 8, 8, 16, 11]
@@ -169,8 +168,8 @@ class TestFewShapes:
 
 
 def test_harmful_bf16_is_not_used_and_gives_a_warning(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceleration, "bf16_products", lambda device: True)
-    monkeypatch.setattr(acceleration, "HARMLESS", 1.1)
+    monkeypatch.setattr("halflabel.encoders.encoder.bf16_products", lambda device: True)
+    monkeypatch.setattr("halflabel.encoders.encoder.HARMLESS", 1.1)
     encoder, texts = load_encoder(tiny_encoder), tiny_texts(20)[0]
     with pytest.warns(UserWarning, match="fp32"):
         found = encode(encoder, texts)
@@ -274,7 +273,7 @@ def test_copies_keep_the_depths(tiny_encoder: str) -> None:
 
 
 def test_bags_of_words_are_the_same_by_texts_and_by_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.encoders.batching.WINDOW", 25)
+    monkeypatch.setattr("halflabel.encoders.tokens.WINDOW", 25)
     texts = [*tiny_texts(20)[0], ""]
     bag = BagOfWords.fit(texts, 50, tf_idf=True)
     seen: list[tuple[int, int]] = []
@@ -301,7 +300,7 @@ def test_frozen_layers_of_a_pool_on_disk(tiny_encoder: str, tmp_path: Path, monk
 
 
 def test_compile_without_a_compiler_is_refused(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acceleration.shutil, "which", lambda name: None)
+    monkeypatch.setattr("halflabel.encoders.encoder.shutil.which", lambda name: None)
     with pytest.raises(SettingError, match="compiler"):
         encode(load_encoder(tiny_encoder), ["goal"], backend="compile")
 

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import halflabel
-from halflabel.encoders.acceleration import for_inference
+from halflabel.encoders.encoder import for_inference
 from halflabel.encoders.inputs import padded
 from halflabel.encoders.loading import load_encoder
 from halflabel.encoders.mkldnn_linear import MkldnnLinear, mkldnn_available, use_mkldnn

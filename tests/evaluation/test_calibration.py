@@ -12,7 +12,7 @@ import pytest
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.errors import ModelError
-from halflabel.evaluation.calibration import (
+from halflabel.evaluation.confidence import (
     accuracy_by_coverage,
     calibration_error,
     fit_temperature,
@@ -72,9 +72,9 @@ def test_a_trained_model_is_as_sure_as_held_out_labels_allow(tuned: TextClassifi
     assert model.facts["start"]["held_out"] == 24 and sum(model.facts["pool_predictions"]) == 60
 
 
-def test_the_closed_form_alone_needs_no_temperature(tiny_encoder: str) -> None:
-    fitted = TextClassifier("lift", tiny_encoder, "frozen").fit(*tiny_texts(8), POOL)
-    assert fitted.model_.temperature == 1.0
+def test_the_closed_form_needs_a_temperature_only_where_words_vote(tiny_encoder: str) -> None:
+    alone, both = (TextClassifier("lift", tiny_encoder, "frozen").fit(*tiny_texts(8), pool) for pool in ([], POOL))
+    assert alone.model_.temperature == 1.0 < both.model_.temperature  # two votes together are surer than one
 
 
 @pytest.mark.parametrize("temperature", [0.0, -1.0, float("inf"), "warm"])

@@ -15,7 +15,7 @@ from cli_runner import Ran, runner, write_csv
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.errors import ModelError, SettingError
-from halflabel.evaluation.unknown import UnknownDetector
+from halflabel.evaluation.confidence import UnknownDetector
 from halflabel.integrity import write_checksums
 
 KNOWN = tiny_texts(20, seed=3)[0]

@@ -13,11 +13,11 @@ from halflabel.data.corpus import Corpus
 from halflabel.encoders.inputs import VectorInputs
 from halflabel.equations import cap_counts, cap_labels
 from halflabel.errors import HalflabelError
-from halflabel.events import silent
 from halflabel.methods import find
 from halflabel.nn.losses import Asymmetric, binary_cross_entropy
 from halflabel.nn.network import PrecomputedVectors
 from halflabel.nn.pseudo_labels import ClassAware
+from halflabel.notices import silent
 from halflabel.plans import plan_named
 from halflabel.training.checkpoint import NoStore
 from halflabel.training.loop import Trainer

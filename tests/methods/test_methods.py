@@ -9,6 +9,7 @@ import pytest
 from halflabel import TextClassifier
 from halflabel.errors import SettingError
 from halflabel.methods import METHODS, find
+from halflabel.methods.baselines import bce
 from halflabel.methods.bdd import (
     BalancedAngles,
     CosineHead,
@@ -21,7 +22,6 @@ from halflabel.methods.bdd import (
     bdd_s,
 )
 from halflabel.methods.registry import Range, method
-from halflabel.methods.supervised import bce
 from halflabel.nn.losses import cross_entropy
 from halflabel.nn.network import Angles, Linear
 from halflabel.nn.pseudo_labels import ClassAware, SelfAdaptive, Sharpen

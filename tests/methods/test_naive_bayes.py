@@ -13,8 +13,8 @@ from sklearn.naive_bayes import MultinomialNB
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.encoders.bag_of_words import BagOfWords, words_of
-from halflabel.methods.naive_bayes import fit_em, log_posterior, m_step
+from halflabel.encoders.text_encoder import BagOfWords, words_of
+from halflabel.methods.baselines import fit_em, log_posterior, m_step
 
 SETTINGS = {"smooth": 0.5, "lambda1": 1.0, "rounds": 30, "tolerance": 0.0}
 

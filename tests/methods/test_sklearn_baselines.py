@@ -111,7 +111,7 @@ def test_label_spreading_stores_the_pool(tiny_encoder: str) -> None:
 def test_a_text_without_labelled_neighbours_gets_uniform_probabilities() -> None:
     import torch
 
-    from halflabel.methods.sklearn_baselines import NeighboursHead
+    from halflabel.methods.baselines import NeighboursHead
     from halflabel.types import Shape
 
     head = NeighboursHead(Shape(4, 2, 2, 1), "knn", 1, 1.0)
@@ -121,7 +121,7 @@ def test_a_text_without_labelled_neighbours_gets_uniform_probabilities() -> None
 
 
 def test_a_dense_kernel_of_too_many_texts_is_refused(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.methods.sklearn_baselines.MAX_DENSE", 30)
+    monkeypatch.setattr("halflabel.methods.baselines.MAX_DENSE", 30)
     with pytest.raises(SettingError, match="at most 30 texts, not 78; use kernel=knn"):
         fitted(tiny_encoder, "label-spreading", kernel="rbf")
 

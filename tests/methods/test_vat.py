@@ -10,7 +10,7 @@ from conftest import tiny_texts
 from halflabel.encoders.inputs import padded
 from halflabel.encoders.loading import load_encoder
 from halflabel.methods import find
-from halflabel.methods.vat import AdversarialStep, unit_direction
+from halflabel.methods.consistency import AdversarialStep, unit_direction
 from halflabel.nn.losses import divergence
 from halflabel.nn.network import PrecomputedVectors
 from halflabel.training.objective import Objective

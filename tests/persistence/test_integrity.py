@@ -20,10 +20,9 @@ from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.errors import EncoderError, HalflabelError, ModelError
 from halflabel.integrity import CHECKSUMS, refuse_code, verify
-from halflabel.persistence.model import TrainedModel, load
+from halflabel.persistence.model import RunFinished, TrainedModel, load
 from halflabel.persistence.onnx_export import export
 from halflabel.persistence.onnx_model import OnnxModel
-from halflabel.persistence.run_folder import RunFinished
 
 TEXTS = tiny_texts(3, seed=5)[0]
 SETTINGS = {"epochs": 1, "epoch_steps": 4, "warmup": 4}
@@ -294,7 +293,7 @@ def test_a_run_has_checksums_only_when_it_is_finished(tiny_encoder: str, tmp_pat
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("halflabel.persistence.run_folder.write_checksums", killed)
+        patch.setattr("halflabel.persistence.model.write_checksums", killed)
         with pytest.raises(KeyboardInterrupt):
             fit(resume=False)
     assert not verify(tmp_path / "run") and len(load(tmp_path / "run").scores(TEXTS)) == len(TEXTS)
@@ -431,7 +430,7 @@ def test_an_unknown_tokenizer_class_changes_nothing(models: Path, tmp_path: Path
 
 
 def test_code_of_translators_is_refused(tmp_path: Path) -> None:
-    from halflabel.data.translation import _load
+    from halflabel.data.augmentation import _load
 
     pytest.importorskip("sentencepiece")
     (tmp_path / "modeling_evil.py").write_text("")

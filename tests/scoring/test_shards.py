@@ -19,17 +19,17 @@ from pyarrow import parquet
 
 from cli_runner import Ran, runner, write_csv
 from conftest import TOPICS, tiny_texts
-from halflabel.cli.models import open_model
+from halflabel.cli.folders import open_model
 from halflabel.data.labels import Classes
 from halflabel.data.pool import open_source
 from halflabel.data.readers.files import File, as_files
+from halflabel.encoders.ngrams import BUCKETS, NgramModel, TfIdf
 from halflabel.errors import HalflabelError, MissingExtra, OutputError
 from halflabel.integrity import fingerprint
 from halflabel.remote import locate
-from halflabel.scoring import engines, folder, shards
+from halflabel.scoring import folder, shards
 from halflabel.scoring.shards import ModelSource, Options, job_of, run, tasks
-from halflabel.students.ngrams import BUCKETS
-from halflabel.students.student import Student, TfIdf
+from halflabel.students.student import Student
 
 TEXTS = tiny_texts(40, seed=3)[0]
 CUTS = {"a.parquet": slice(0, 50), "b.parquet": slice(50, 90), "c.csv": slice(90, 120)}
@@ -44,8 +44,8 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
         rng = np.random.default_rng(seed)
         features = TfIdf("words", np.arange(0, BUCKETS, 7, dtype=np.uint32), np.ones(-(-BUCKETS // 7), np.float32))
         weights = rng.normal(size=(len(features.buckets), len(TOPICS))).astype(np.float16).astype(np.float32)
-        Student(Classes(tuple(sorted(TOPICS))), "multi-class", features, weights, np.zeros(3, np.float32)
-                ).save(place / name)
+        linear = NgramModel(features, weights, np.zeros(3, np.float32))
+        Student(Classes(tuple(sorted(TOPICS))), "multi-class", linear).save(place / name)
     for name, cut in list(CUTS.items())[:2]:
         table = pa.table({"id": range(len(TEXTS[cut])), "text": TEXTS[cut]})
         parquet.write_table(table, place / name, row_group_size=7)
@@ -253,11 +253,11 @@ def test_tasks_of_other_engines(made: Path, tmp_path: Path) -> None:
     assert [tuple(task) for task in work][-1] == (2, 0, None)
     with pytest.raises(HalflabelError, match="read only once"):
         tasks(job_of(job.source, [File("-")], "out", Options()))
-    assert engines.attempt(job, work[0])["shards"][0]["rows"] == 16
+    assert shards.attempt(job, work[0])["shards"][0]["rows"] == 16
     (tmp_path / "bad.csv").write_text("text\nx,y\n")
     bad = job_of(job.source, [File(str(tmp_path / "bad.csv"))], str(tmp_path / "out"), Options())
     with pytest.raises(HalflabelError, match="2 cells where the header has 1"):
-        engines.shards_of(engines.attempt(bad, work[-1]._replace(input=0)))
+        shards.shards_of(shards.attempt(bad, work[-1]._replace(input=0)))
 
     def forgetful(job: Any) -> Iterator[Any]:
         return (shard for task in work[:1] + work[2:] for shard in shards.run_task(job, task))

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 from halflabel.serve.app import Service, create_app
 from halflabel.serve.batching import ServedModel
-from halflabel.serve.gate import Limits
+from halflabel.serve.server import Limits
 from served import LABELS, NumberModel, probability
 
 Start = Callable[..., TestClient]

@@ -25,7 +25,7 @@ import pytest
 from cli_runner import Forked, runner
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.cli.models import open_model, sample_texts
+from halflabel.cli.folders import open_model, sample_texts
 from halflabel.cli.serve import WARM_UP
 
 

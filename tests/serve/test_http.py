@@ -21,14 +21,13 @@ import pytest
 import webdriver
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.cli.models import open_model
+from halflabel.cli.folders import open_model
 from halflabel.cli.predict import farthest_known
 from halflabel.persistence.model import load
 from halflabel.serve import server
 from halflabel.serve.app import Service, create_app
 from halflabel.serve.batching import ServedModel
-from halflabel.serve.gate import Gate, Limits
-from halflabel.serve.server import JsonLines
+from halflabel.serve.server import Gate, JsonLines, Limits
 from halflabel.students.cascade import Cascade
 from served import NumberModel, listening
 from webdriver import ENTER, MISSING

@@ -24,7 +24,7 @@ import webdriver
 from cli_runner import Forked, Ran, runner, write_csv
 from conftest import TOPICS, tiny_texts
 from halflabel import TextClassifier, read
-from halflabel.data.answers import Answer, AnswerFile
+from halflabel.data.annotators import Answer, AnswerFile
 from halflabel.errors import DataError, OutputError, SettingError
 from halflabel.labelling import Labelling, Learner
 from halflabel.output_folders import lock

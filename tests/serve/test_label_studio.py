@@ -15,11 +15,11 @@ from fastapi.testclient import TestClient
 from cli_runner import runner
 from conftest import tiny_texts
 from halflabel import TextClassifier, read
-from halflabel.data.answers import AnswerFile
+from halflabel.data.annotators import AnswerFile
 from halflabel.serve.app import Service, create_app
 from halflabel.serve.batching import ServedModel
-from halflabel.serve.gate import Limits
 from halflabel.serve.label_studio import add_label_studio
+from halflabel.serve.server import Limits
 from served import LABELS, NumberModel, probability
 
 Start = Callable[..., TestClient]

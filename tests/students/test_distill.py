@@ -18,7 +18,8 @@ from cli_runner import Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
-from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.ngrams import fit_linear, occurrences, tf_idf_matrix
+from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, ModelError, SettingError
 from halflabel.integrity import fingerprint, write_checksums
 from halflabel.persistence.model import load
@@ -31,14 +32,11 @@ from halflabel.students.distillation import (
     agreement,
     distill,
     fit_and_try,
-    fit_linear,
     fit_student,
     folds,
     intervals,
-    tf_idf_matrix,
     word_vectors,
 )
-from halflabel.students.ngrams import occurrences
 from halflabel.students.student import Student, load_student, most_probable
 
 POOL = tiny_texts(60, seed=1)[0]
@@ -98,8 +96,8 @@ def test_a_static_student_knows_the_words_of_the_encoder(model: Path) -> None:
     static, words = (TextClassifier.load(model).distill(pool, student=kind) for kind in ("static", "words"))
     (new,) = occurrences(["goal"], "words").buckets
     assert words.features.feature_of[new] < 0 <= static.features.feature_of[new]
-    assert np.abs(static.scores(["goal"]) - static.bias).max() > 0.01 and words.report["agreement"] >= 0.8
-    assert np.allclose(words.scores(["goal"]), words.bias)
+    assert np.abs(static.scores(["goal"]) - static.linear.bias).max() > 0.01 and words.report["agreement"] >= 0.8
+    assert np.allclose(words.scores(["goal"]), words.linear.bias)
 
 
 @pytest.mark.parametrize("best", ["words", "static"])
@@ -144,7 +142,7 @@ def test_predictions_do_not_depend_on_the_number_of_texts_or_labels_at_a_time(
         student: Student, monkeypatch: pytest.MonkeyPatch) -> None:
     texts = ["", *NEW, "?"]
     scores = student.scores(texts)
-    monkeypatch.setattr("halflabel.students.student.GATHERED", 12)
+    monkeypatch.setattr("halflabel.encoders.ngrams.GATHERED", 12)
     assert np.allclose(student.scores(texts), scores, atol=1e-5)
     assert np.allclose([student.scores([text])[0] for text in texts], scores, atol=1e-5)
 

@@ -14,11 +14,10 @@ from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.errors import SettingError
 from halflabel.evaluation.metrics import collapsed, effective_classes
-from halflabel.events import Event, StepProgress
 from halflabel.nn.pseudo_labels import NoLabels, SelfAdaptive, Target
-from halflabel.training.collapse import PoolState
-from halflabel.training.interrupt import Interrupted, request_stop
-from halflabel.training.statistics import EpochStatistics
+from halflabel.notices import Event, StepProgress
+from halflabel.processes import Interrupted, request_stop
+from halflabel.training.statistics import EpochStatistics, PoolState
 
 
 @pytest.mark.parametrize(("shares", "reference", "expected"), [

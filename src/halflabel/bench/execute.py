@@ -1,25 +1,31 @@
-"""One run: sample, fit, evaluate on the test set. N texts, K labels, D head width."""
+"""One run: sample, fit, evaluate on the test set, with the commit, versions, processor and peak memory of the result.
+
+N texts, K labels, D head width.
+"""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
 import shutil
+import subprocess
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 
-from halflabel.bench.corpora import open_corpus
-from halflabel.bench.provenance import code_version, machine, peak_memory, reset_peak_memory
+import halflabel
+from halflabel.bench.corpora import PROTOCOL_SETTINGS, RunData, open_corpus, run_data
 from halflabel.bench.queue import Line
 from halflabel.bench.results import ARGMAX, RULES
 from halflabel.bench.runs import Run, resolve
-from halflabel.bench.sampling import PROTOCOL_SETTINGS, RunData, run_data
 from halflabel.classifier import TextClassifier
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus
@@ -29,12 +35,11 @@ from halflabel.encoders.inference import encode
 from halflabel.equations import angle_moments, angles, cosines, prototypes
 from halflabel.errors import HalflabelError, OutputError
 from halflabel.evaluation.metrics import collapsed, effective_classes, multi_class, multi_label, variance_difference
-from halflabel.events import EpochReport, Event, Report
 from halflabel.fitting import vector_cache
 from halflabel.methods.registry import find
-from halflabel.nn.network import PrecomputedVectors
-from halflabel.persistence.model import CHUNK, TrainedModel
-from halflabel.persistence.run_folder import fingerprint
+from halflabel.nn.network import Output, PrecomputedVectors
+from halflabel.notices import EpochReport, Event, Report
+from halflabel.persistence.model import CHUNK, TrainedModel, fingerprint
 from halflabel.types import Shape
 
 FORMAT = 1  # of a result; fields may be added under the same number
@@ -170,12 +175,12 @@ def _outputs(model: TrainedModel, test: Corpus) -> tuple[np.ndarray, np.ndarray]
     """Features (N, D) and scores (N, K) of the test texts; the vectors of a frozen encoder are cached."""
     frozen = isinstance(model.network.encoder, PrecomputedVectors)
 
-    def chunks() -> Iterator[np.ndarray]:
+    def chunks() -> Iterator[Output]:
         for start in range(0, len(test), CHUNK):
             texts = test.texts[start : start + CHUNK]
-            yield vector_cache(model.encoder)(texts) if frozen else encode(model.encoder, texts)
+            yield model.classify(vector_cache(model.encoder)(texts) if frozen else encode(model.encoder, texts), texts)
 
-    outputs = [model.classify(h) for h in chunks()]
+    outputs = list(chunks())
     return (np.concatenate([output.f.cpu().numpy() for output in outputs]),
             np.concatenate([output.scores.cpu().numpy() for output in outputs]))
 
@@ -217,3 +222,67 @@ def _last(epochs: Sequence[Line], *names: str) -> float | None:
     """The latest value under one of the names."""
     values = [epoch[name] for epoch in epochs for name in names if epoch.get(name) is not None]
     return values[-1] if values else None
+
+
+@cache
+def code_version() -> dict[str, Any] | None:
+    """The git commit of the code and whether the tree was clean; None if it does not run from a checkout."""
+    package = Path(halflabel.__file__).parent
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", str(package), *arguments], check=True, capture_output=True,
+                              text=True).stdout.strip()
+
+    try:
+        git("ls-files", "--error-unmatch", "__init__.py")  # a virtual environment may lie in someone else's checkout
+        return {"commit": git("rev-parse", "HEAD"), "clean": not git("status", "--porcelain", "--", str(package))}
+    except (OSError, subprocess.CalledProcessError):
+        return None
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores, threads, and the versions of the libraries."""
+    import sklearn
+    import torch
+    import transformers
+
+    names = [line.split(":")[1].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")]
+    gpu = {"gpu": torch.cuda.get_device_name()} if torch.cuda.is_available() else {}
+    return {"cpu": (names or [platform.processor()])[0], "cores": os.cpu_count(), "threads": torch.get_num_threads(),
+            **gpu, "python": platform.python_version(), "torch": torch.__version__,
+            "transformers": transformers.__version__, "scikit-learn": sklearn.__version__,
+            "halflabel": halflabel.__version__}
+
+
+def reset_peak_memory() -> bool:
+    """Resets the peak memory of this process where the system can; returns whether it could."""
+    import torch
+
+    if torch.cuda.is_available():
+        torch.cuda.reset_peak_memory_stats()
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def peak_memory() -> dict[str, float]:
+    """Peak memory of this process since `reset_peak_memory`, in megabytes, and that of its GPU."""
+    import torch
+
+    gpu = {"gpu_megabytes": round(torch.cuda.max_memory_allocated() / 1e6, 1)} if torch.cuda.is_available() else {}
+    for line in _lines("/proc/self/status"):
+        if line.startswith("VmHWM"):
+            return {"megabytes": round(int(line.split()[1]) / 1024, 1), **gpu}
+    from resource import RUSAGE_SELF, getrusage
+
+    unit = 2**20 if sys.platform == "darwin" else 1024
+    return {"megabytes": round(getrusage(RUSAGE_SELF).ru_maxrss / unit, 1), **gpu}
+
+
+def _lines(file: str) -> list[str]:
+    try:
+        return Path(file).read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []

@@ -8,9 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from halflabel.bench.corpora import open_corpus
+from halflabel.bench.corpora import PROTOCOL_SETTINGS, dev_size, open_corpus, run_data
 from halflabel.bench.runs import FAMILIES, PLANS, Run, RunSettings, resolve, validate, without_pool
-from halflabel.bench.sampling import PROTOCOL_SETTINGS, dev_size, run_data
 from halflabel.errors import HalflabelError, SettingError
 from halflabel.types import Task
 

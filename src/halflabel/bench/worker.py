@@ -19,8 +19,8 @@ from halflabel.atomic import write_text
 from halflabel.bench.queue import Entry, Line, Progress, Queue, QueueCounts
 from halflabel.bench.runs import Run
 from halflabel.errors import HalflabelError, OutputError
-from halflabel.events import Event, StepProgress
-from halflabel.training.interrupt import Interrupted, request_stop
+from halflabel.notices import Event, StepProgress
+from halflabel.processes import Interrupted, request_stop
 
 if TYPE_CHECKING:
     from halflabel.devices import Compute

@@ -15,25 +15,19 @@ import typer
 
 from halflabel import __version__
 from halflabel.atomic import remedy
-from halflabel.cli import bench, console, encoders
-from halflabel.cli.augment import augment
-from halflabel.cli.cache import cache
+from halflabel.cli import bench, console
 from halflabel.cli.check import check
+from halflabel.cli.choices import encoders_app, methods
+from halflabel.cli.data import augment, split
 from halflabel.cli.demo import demo
-from halflabel.cli.distill import distill
-from halflabel.cli.evaluate import evaluate
-from halflabel.cli.export import export
-from halflabel.cli.export_to import export_to
-from halflabel.cli.info import info
-from halflabel.cli.label import label
-from halflabel.cli.methods import methods
-from halflabel.cli.predict import predict
+from halflabel.cli.evaluate import evaluate, tune
+from halflabel.cli.export import distill, export
+from halflabel.cli.info import cache, info
+from halflabel.cli.label import label, suggest
+from halflabel.cli.predict import export_to, predict
 from halflabel.cli.report import push, report
 from halflabel.cli.serve import serve
-from halflabel.cli.split import split
-from halflabel.cli.suggest import suggest
 from halflabel.cli.train import train
-from halflabel.cli.tune import tune
 from halflabel.cli.update import update
 from halflabel.errors import HalflabelError
 from halflabel.notices import NoticeWarning
@@ -46,7 +40,7 @@ for command in (train, update, predict, evaluate, report, push, tune, suggest, l
                 split, augment, export_to, cache, methods, info, demo):
     app.command()(command)
 app.add_typer(bench.app, name="bench")
-app.add_typer(encoders.app, name="encoders")
+app.add_typer(encoders_app, name="encoders")
 
 
 def _version(wanted: bool) -> None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halflabel.cli import console, options
+from halflabel.cli.folders import open_model, with_vectors
 from halflabel.errors import HalflabelError
 
 if TYPE_CHECKING:
     from halflabel.cli.inputs import InputFiles, TrainingTexts
+    from halflabel.data.cleaning import Diagnostic
     from halflabel.data.corpus import Corpus
-    from halflabel.data.diagnostics import Diagnostic
 
 WARNINGS, ERRORS = 1, 2  # exit codes
 MAX_LABELS = 30  # rows of a table
@@ -54,7 +55,7 @@ def check(
     halflabel check labelled.csv --model model
     """
     from halflabel.cli.inputs import InputFiles
-    from halflabel.data.diagnostics import Diagnostic
+    from halflabel.data.cleaning import Diagnostic
 
     report: dict[str, Any] = {}
     diagnostics: list[Diagnostic] = []
@@ -83,7 +84,7 @@ def validate(files: InputFiles, report: dict[str, Any], diagnostics: list[Diagno
     Texts are prepared by the functions that `train` uses, so that both raise the same errors.
     """
     from halflabel.cli.inputs import gather, read_labelled
-    from halflabel.data import diagnostics as checks
+    from halflabel.data import cleaning as checks
 
     rows, annotator_notices = read_labelled(files)
     labelled = rows.labelled()
@@ -110,7 +111,7 @@ def validate(files: InputFiles, report: dict[str, Any], diagnostics: list[Diagno
 
 def check_columns(files: InputFiles) -> list[Diagnostic]:
     """Diagnostics about the columns of the labelled files."""
-    from halflabel.data import diagnostics as checks
+    from halflabel.data import cleaning as checks
     from halflabel.data.readers.formats import read_table
     from halflabel.data.readers.read import find_column, find_text, read_options
 
@@ -127,8 +128,7 @@ def check_columns(files: InputFiles) -> list[Diagnostic]:
 
 def find_wrong_labels(labelled: Corpus, model: Path, report: dict[str, Any], diagnostics: list[Diagnostic]) -> None:
     """Adds labels that are likely wrong, and near-duplicates with different labels."""
-    from halflabel.cli.models import open_model, with_vectors
-    from halflabel.data.diagnostics import Diagnostic
+    from halflabel.data.cleaning import Diagnostic
     from halflabel.data.labels import Classes
     from halflabel.label_errors import disagreeing_near_duplicates, find_label_errors
 
@@ -157,11 +157,11 @@ def find_wrong_labels(labelled: Corpus, model: Path, report: dict[str, Any], dia
 def estimate_cost(texts: TrainingTexts, encoder: str | None, plan: str, report: dict[str, Any],
                   diagnostics: list[Diagnostic]) -> None:
     """Adds lengths in tokens, and time and memory of training, estimated by encoding a few texts."""
-    from halflabel.data import diagnostics as checks
+    from halflabel.data import cleaning as checks
     from halflabel.encoders.loading import load_encoder
-    from halflabel.estimate import estimate, token_lengths
     from halflabel.methods import find
     from halflabel.settings import choose_settings
+    from halflabel.training.time_budget import estimate, token_lengths
 
     settings = choose_settings(texts.labelled.task, encoder=encoder, plan=plan)
     loaded = load_encoder(settings.encoder, settings.plan.max_tokens)

@@ -15,8 +15,7 @@ from rich.console import Console
 from rich.text import Text
 
 from halflabel import __version__
-from halflabel.events import EncodingProgress, EpochReport, Event, StepProgress, TimeEstimate
-from halflabel.notices import Notice
+from halflabel.notices import EncodingProgress, EpochReport, Event, Notice, StepProgress, TimeEstimate
 from halflabel.processes import this_process
 
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal

@@ -15,7 +15,7 @@ import typer
 from halflabel.atomic import write_text
 from halflabel.cli import console, options
 from halflabel.cli.evaluate import measure
-from halflabel.cli.outputs import check_apart, foreign_notices
+from halflabel.cli.folders import check_apart, foreign_notices
 from halflabel.cli.train import STOPPED
 from halflabel.data.corpus import Corpus
 from halflabel.errors import OutputError
@@ -51,7 +51,7 @@ def demo(
     from halflabel.classifier import TextClassifier
     from halflabel.data.corpus import sample
     from halflabel.data.splitting import split_corpus
-    from halflabel.training.interrupt import Interrupted
+    from halflabel.processes import Interrupted
 
     plan, seed = plan or PLAN, seed or 0
     split, test = split_corpus(sample("train"), per_class=PER_CLASS, unlabelled=None, seed=seed), sample("test")
@@ -90,7 +90,7 @@ def demo_folder(out: Path) -> Iterator[None]:
 def write_sample(out: Path, split: Split, test: Corpus) -> None:
     """Writes the texts as files for the other commands, with their queue (one label) and their tags (several)."""
     from halflabel.data.corpus import sample
-    from halflabel.data.writers import open_writer
+    from halflabel.data.readers.formats import open_writer
 
     tags = {text: ";".join(map(str, label)) for part in (sample("train", "tags"), sample("test", "tags"))
             for text, label in zip(part.texts, part.labels, strict=True) if isinstance(label, tuple)}

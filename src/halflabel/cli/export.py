@@ -1,15 +1,26 @@
-"""`halflabel export`: exports a model as an ONNX graph that needs no torch."""
+"""`halflabel export`: a model as an ONNX graph that needs no torch; `halflabel distill`: a small student of it."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel.atomic import real
 from halflabel.cli import console, options
-from halflabel.cli.models import refuse_untrained
-from halflabel.errors import DataError, OutputError
+from halflabel.cli.folders import SAMPLE, refuse_untrained, sample_texts
+from halflabel.errors import DataError, OutputError, SettingError
+from halflabel.notices import Dropped, dropped
 from halflabel.output_folders import LOCK, lock
+
+if TYPE_CHECKING:
+    from halflabel.data.corpus import Corpus
+    from halflabel.data.labels import Classes
+
+WHO = {"student": "student", "teacher": "model", "cascade": "cascade"}
+MEASURED = {"labelled texts": "on {:,} labelled texts, too high if the model was trained on them",
+            "new texts": "on {:,} labelled texts that the model was not trained on",
+            "training texts": "on {:,} texts that the model was trained on, so too high; give others with --labelled",
+            "cross-fitting": "on {:,} labelled texts, each by models that were trained without it"}
 
 
 def export(
@@ -61,8 +72,6 @@ def export(
 
 def comparison_texts(file: Path | None, text_column: str | None) -> list[str]:
     """Texts to compare on: the first of a file, else of the sample corpus."""
-    from halflabel.cli.models import SAMPLE, sample_texts
-
     if file is None:
         return sample_texts()
     from halflabel.data.readers.read import read
@@ -71,3 +80,115 @@ def comparison_texts(file: Path | None, text_column: str | None) -> list[str]:
     if not texts:
         raise DataError(f"{file} has no texts to compare on; name another file with --texts")
     return texts
+
+
+def distill(
+    model: options.TrainedModel,
+    *,
+    unlabelled: options.Pool = None,
+    out: Annotated[Path, options.plain("--out", metavar="SMALL", help="New folder for the student.")],
+    student: Annotated[str, options.option(
+        metavar="auto|words|static|characters",
+        help="What the student has weights of: words and pairs of words (words); these, with similar weights for words "
+             "of similar meaning (static); 3 to 5 characters (characters); or words or static, whichever agrees with "
+             "the model more often on held-out texts (auto).")] = "auto",
+    cascade: Annotated[bool, options.option(
+        "--cascade", help="Copy the model into SMALL, to answer the texts of which the student is not sure.")] = False,
+    agree: Annotated[float | None, options.option(
+        metavar="SHARE", show_default="0.99",
+        help="With --cascade: the share of texts that get the model's labels, estimated on held-out texts.")] = None,
+    speed_up: Annotated[float | None, options.option(
+        metavar="TIMES", help="With --cascade, instead of --agree: how many times as fast as the model it is to be.")
+        ] = None,
+    labelled: Annotated[Path | None, options.plain(
+        metavar="FILE", help="Labelled texts on which accuracy is measured: by cross-fitting, if the model was trained "
+                             "on them and its encoder was not.")] = None,
+    text_column: options.TextColumn = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
+    label_column: options.LabelColumn = None,
+    seed: options.Seed = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Distill a model into a small, fast one that needs no torch.
+
+    The student learns the labels that the model gives to unlabelled texts. A fifth of these is held out to measure
+    how often both agree.
+
+    \b
+    halflabel distill model --unlabelled pool.jsonl --out small
+    halflabel distill model --unlabelled pool.jsonl --out both --cascade
+    halflabel distill model --unlabelled pool.jsonl --out fast --cascade --speed-up 10
+    halflabel predict small new.csv
+    """
+    if not unlabelled:
+        raise DataError("distillation needs unlabelled texts; name them with --unlabelled")
+    if not cascade and (agree is not None or speed_up is not None):
+        raise SettingError(f"{'--speed-up' if agree is None else '--agree'} is for a cascade; give --cascade as well, "
+                           "or leave it out")
+    if out.exists():
+        raise OutputError(f"{out} exists already; choose another --out, or remove it first")
+    refuse_untrained(model, "distilled")
+    target = real(out)
+    with lock(target.with_name(f".{target.name}{LOCK}"), out):  # the folder itself appears only when it is complete
+        from halflabel.data.cleaning import drop_labelled
+        from halflabel.data.pool import open_pool
+        from halflabel.fitting import refitting
+        from halflabel.persistence.model import load, names_of_run
+        from halflabel.persistence.model_folder import TEXTS, read_text_hashes
+        from halflabel.students.cascade import Cascade
+        from halflabel.students.distillation import Goal
+        from halflabel.students.distillation import distill as fit
+
+        goal = Goal(agree, speed_up) if cascade else None
+        pool, notices = open_pool(unlabelled, text=text_column)
+        notices = [notice for notice in notices if isinstance(notice, Dropped)]
+        teacher = load(model)
+        truth = None if labelled is None else read_labelled(labelled, text_column, label_column, teacher.classes)
+        if truth is not None:
+            given, pool = len(pool), drop_labelled(pool, truth)
+            notices += dropped(given - len(pool), "unlabelled text", pool.source, "the same text is labelled")
+        with console.meter() as meter:
+            fitted = fit(teacher, pool, student=student, cascade=goal, labelled=truth, seed=seed or 0,
+                         refit=refitting(teacher, pool, names_of_run(model)),
+                         trained_on=read_text_hashes(model)["labelled"] if (model / TEXTS).is_file() else None,
+                         progress=lambda done, total: meter.show("labelling texts", done, total))
+        (fitted if fitted.threshold is None else Cascade(fitted, fitted.threshold, lambda: teacher)).save(out)
+    console.note(*notices)
+    megabytes = sum(file.stat().st_size for file in out.iterdir() if file.is_file()) / 1e6
+    if json:
+        console.say_json({"out": str(out), "megabytes": round(megabytes, 1), **fitted.report})
+    else:
+        kind = fitted.report["student"]
+        console.facts({"distilled": f"{out} ({kind}, {megabytes:.1f} MB)", **readable(fitted.report),
+                       "next": f"halflabel predict {out} FILE"})
+
+
+def read_labelled(file: Path, text_column: str | None, label_column: str | None, classes: Classes) -> Corpus:
+    """The labelled texts of a file; notices about rows that are left out are shown."""
+    from halflabel.cli.inputs import labelled_rows
+
+    corpus, notices = labelled_rows(file, text_column, label_column, classes, role="test")
+    console.note(*notices)
+    return corpus
+
+
+def readable(report: dict[str, Any]) -> dict[str, object]:
+    """The figures of a report as sentences."""
+    lines: dict[str, object] = {
+        "fitted to": f"the model's labels of {report['texts'] - report['held_out']:,} texts",
+        "agreement": f"{report['agreement']:.1%} of {report['held_out']:,} held-out texts get the model's labels"}
+    if "micro_f1" in report:
+        lines["micro F1"] = f"{report['micro_f1']:.3f} against the model's labels"
+    lines["speed"] = (f"{report['student_texts_per_second']:,.0f} texts per second, {report['speed_up']:,.0f} times "
+                      f"the model's {report['teacher_texts_per_second']:,.0f}")
+    if cascade := report.get("cascade"):
+        lines["cascade"] = (f"the student answers {cascade['answered_by_student']:.1%} of the texts; at least "
+                            f"{cascade['agreement']:.1%} are expected to get the model's labels, "
+                            f"{cascade['speed_up']:.1f} times as fast as by the model")
+    if accuracy := report.get("accuracy"):
+        shares = ", ".join(f"{who} {accuracy[key][0]:.3f} ({accuracy[key][1]:.3f} to {accuracy[key][2]:.3f})"
+                           for key, who in WHO.items() if key in accuracy)
+        lines["accuracy"] = f"{shares}; {MEASURED[accuracy['measured_by']].format(accuracy['texts'])}"
+    return lines

@@ -1,4 +1,4 @@
-"""`halflabel info`: describes a model, or the installation."""
+"""`halflabel info`: describes a model or the installation; `halflabel cache`: shows or clears what runs keep."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from halflabel import __version__
+from halflabel.cache_limit import KINDS, cache_limit
+from halflabel.cache_limit import prune as prune_to
 from halflabel.cli import console, options
 
 if TYPE_CHECKING:
@@ -67,7 +69,6 @@ def about_installation() -> dict[str, Any]:
     import torch
 
     from halflabel.atomic import cache_folder
-    from halflabel.cli.cache import size_of
     from halflabel.devices import choose_compute
 
     folder = cache_folder()
@@ -80,7 +81,7 @@ def about_installation() -> dict[str, Any]:
 
 def about_model(folder: Path) -> dict[str, Any]:
     """A trained model, and how it was trained."""
-    from halflabel.persistence.model_folder import UNKNOWN, read_config, read_decision
+    from halflabel.persistence.model_folder import UNKNOWN, WORDS, read_config, read_decision
 
     config = read_config(folder)
     ended, decision = config.get("run", {}), read_decision(folder, len(config["classes"]))
@@ -94,6 +95,7 @@ def about_model(folder: Path) -> dict[str, Any]:
             **config.get("compute", {}),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
             "temperature": config.get("temperature"), "can_abstain": (folder / UNKNOWN).is_file(),
+            "words_vote": (folder / WORDS).is_file(),
             "last_metrics": last_metrics(folder), "start": config.get("start"), "outlook": config.get("outlook"),
             **about_decision(decision),
             **({} if decision is None else {"hard_labels": config.get("hard_labels", [])})}
@@ -120,7 +122,7 @@ def about_student(folder: Path) -> dict[str, Any]:
 
 def summary(facts: dict[str, Any]) -> dict[str, Any]:
     """The facts of a distilled model, with sentences in place of its report and few words about its teacher."""
-    from halflabel.cli.distill import readable as sentences
+    from halflabel.cli.export import readable as sentences
 
     teacher = facts.get("teacher", {})
     short = {"teacher": ", ".join(str(teacher[key]) for key in ("method", "plan", "encoder"))} if teacher else {}
@@ -171,3 +173,48 @@ def readable(value: object) -> object:
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def cache(
+    *,
+    clear: Annotated[bool, options.option(
+        "--clear", help="Delete the cache, except what is in use; runs fill it again as needed.")] = False,
+    prune: Annotated[float | None, options.option(
+        metavar="GB", min=0.0, help="Delete what was not used for longest, until the rest has this size.")] = None,
+    json: options.Json = False,
+    config: options.Config = None,
+) -> None:
+    """Show, prune or clear the cache.
+
+    It is in the folder that HALFLABEL_CACHE names, else in the user's cache folder. HALFLABEL_CACHE_LIMIT is its limit
+    in gigabytes, 10 by default: beyond it, training removes what was not used for longest, and not within two days.
+    What a running process uses is never removed.
+
+    \b
+    halflabel cache
+    halflabel cache --prune 2
+    halflabel cache --clear
+    """
+    from halflabel.atomic import cache_folder
+
+    folder, limit = cache_folder(), cache_limit()
+    pruned = prune_to(0, kept=()) if clear else None if prune is None else prune_to(int(prune * 1e9))
+    sizes = {name: size_of(folder / name) for name in KINDS}
+    if json:
+        removed, used = pruned or (0, 0)
+        console.say_json({"folder": str(folder), "cleared": clear, "limit_megabytes": limit / 1e6,
+                          "pruned_megabytes": removed / 1e6, "entries_in_use": used, **sizes})
+        return
+    console.table((str(folder), "files", "megabytes"),
+                  [(KINDS[name], size["files"], size["megabytes"]) for name, size in sizes.items()], numbers=2)
+    console.say(f"limit: {limit / 1e9:g} GB (HALFLABEL_CACHE_LIMIT)")
+    if pruned is not None:
+        console.say(f"{pruned.removed / 1e6:,.1f} MB removed")
+        if pruned.in_use:
+            console.say(f"entries in use by running processes, which stay: {pruned.in_use:,}")
+
+
+def size_of(folder: Path) -> dict[str, Any]:
+    """Number and total size of the files in a folder."""
+    sizes = [file.stat().st_size for file in folder.rglob("*") if file.is_file()]
+    return {"files": len(sizes), "megabytes": round(sum(sizes) / 1e6, 1)}

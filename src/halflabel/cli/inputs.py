@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from halflabel.class_names import LABELS, NONE, Names, choose_names, classes_with_names, read_names
-from halflabel.data.agreement import merge_annotators
+from halflabel.data.annotators import merge_annotators
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import matching_rows
 from halflabel.data.corpus import Corpus

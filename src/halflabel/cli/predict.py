@@ -1,4 +1,4 @@
-"""`halflabel predict`: predicts labels for new texts, as a stream."""
+"""`halflabel predict`: predicts labels for new texts, as a stream; `halflabel export-to`: for an annotation tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import FORMATS, SAME, check_apart, check_output, model_files, output
+from halflabel.cli.folders import FORMATS, SAME, check_apart, check_file, check_output, model_files, open_model, output
 from halflabel.cli.train import STOPPED, resume_command
 from halflabel.errors import ModelError, SettingError
 from halflabel.output_folders import SHARDS
@@ -25,13 +25,14 @@ if TYPE_CHECKING:
     from halflabel.data.readers.files import File
     from halflabel.data.readers.formats import Row, Write
     from halflabel.evaluation.decisions import DecisionRule
-    from halflabel.persistence.interface import Model
+    from halflabel.persistence.model_folder import Model
     from halflabel.scoring.folder import OutputFolder
     from halflabel.scoring.shards import ScoringJob, Shard
 
 ENGINES = ("local", "ray")
 CHUNK = 1024  # texts that are predicted and written at a time
 PATIENCE = 0.5  # seconds that a line of a stream waits for more, to be predicted in one batch
+TOOLS = ("label-studio", "doccano", "prodigy", "csv")
 
 
 def predict(
@@ -81,7 +82,6 @@ def predict(
     halflabel predict model 'pool-*.parquet' --out labels --format parquet --engine ray
     halflabel predict model new.csv --unknown --coverage 0.98
     """
-    from halflabel.cli.models import open_model
     from halflabel.data.readers.files import STDIN, as_files
     from halflabel.scoring.predictions import decision_rule
 
@@ -126,9 +126,17 @@ def is_folder(out: str) -> bool:
 def score_shards(model: Path, openable: Callable[[Path, str | None], Model], sources: Sequence[File], out: str,
                  engine: str, workers: int | None, *, resume: bool, options: dict[str, Any]) -> None:
     """Scores the sources into a folder of shards."""
-    from halflabel.scoring.engines import require_ray, score_here, score_with_ray
     from halflabel.scoring.predictions import decision_rule
-    from halflabel.scoring.shards import ModelSource, Options, job_of, run, tasks
+    from halflabel.scoring.shards import (
+        ModelSource,
+        Options,
+        job_of,
+        require_ray,
+        run,
+        score_here,
+        score_with_ray,
+        tasks,
+    )
 
     if engine == "ray":
         require_ray()
@@ -182,7 +190,7 @@ def report_meaningless(count: int, empty: int, unlabelled: int, rule: DecisionRu
 
 def farthest_known(model: Model, coverage: float | None) -> float:
     """The distance from all classes up to which a text gets a label; an error if the model does not measure it."""
-    from halflabel.evaluation.unknown import COVERAGE
+    from halflabel.evaluation.confidence import COVERAGE
     from halflabel.persistence.model import TrainedModel
 
     if not isinstance(model, TrainedModel):
@@ -239,8 +247,8 @@ def rows_of(file: File, text_column: str | None) -> Iterable[Row | None]:
     """The rows of a file; plain lines of a stream are predicted as they arrive."""
     from halflabel.data.pool import open_source
     from halflabel.data.readers.formats import detect_format, is_plain_text
-    from halflabel.data.readers.lines import follow_lines
     from halflabel.data.readers.read import quoted_names, read_options
+    from halflabel.data.readers.records import follow_lines
 
     typed = file.is_stdin and sys.stdin is not None and sys.stdin.isatty()
     if typed:
@@ -268,3 +276,48 @@ def chunks(rows: Iterable[Row | None]) -> Iterator[list[Row]]:
         if len(chunk) == CHUNK or (row is None and chunk):
             yield chunk
             chunk = []
+
+
+def export_to(
+    tool: Annotated[str, options.argument(metavar="|".join(TOOLS), help="Target tool.")],
+    model: options.Model,
+    file: options.Texts,
+    *,
+    out: Annotated[Path, options.plain(metavar="FILE", help="Output file, in the import format of the tool.")],
+    decision: options.Decision = None,
+    text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
+    no_header: options.NoHeader = False,
+    sheet: options.Sheet = None,
+    force: options.ForceFile = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    config: options.Config = None,
+) -> None:
+    """Write predicted labels for correction in an annotation tool.
+
+    `halflabel train` reads what the tool exports after people have corrected the labels.
+
+    \b
+    halflabel export-to label-studio model pool.csv --out tasks.json
+    halflabel export-to doccano model pool.csv --out suggestions.jsonl
+    """
+    if tool not in TOOLS:
+        raise SettingError(f"the tool '{tool}' is not known; use one of {', '.join(TOOLS)}")
+    from halflabel.data.readers.files import as_files
+
+    sources = as_files(file)
+    check_apart(out, [*(source.path for source in sources), *model_files(model)])
+    check_file(out, force=force)
+    from halflabel.data.readers.annotation_tools import annotation_writer
+    from halflabel.scoring.predictions import decision_rule, predicted_rows
+
+    inputs = rows_in(sources, text_column)
+    opened = open_model(model)
+    rule = decision_rule(opened, decision)
+    count = 0
+    with annotation_writer(out, tool, opened.classes.names) as write:
+        for chunk in chunks(inputs):
+            write(predicted_rows(opened, chunk, rule, everything=False))
+            count += len(chunk)
+    console.say(f"{count:,} text{'s' * (count != 1)} with predicted labels written to {out}")

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import check_apart, check_file, model_files
+from halflabel.cli.folders import check_apart, check_file, model_files
 from halflabel.errors import ModelError
 
 if TYPE_CHECKING:
     from halflabel.data.corpus import Corpus
-    from halflabel.persistence.interface import Model
+    from halflabel.persistence.model_folder import Model
     from halflabel.report.facts import ReportFacts
 
 CARD = "MODEL_CARD.md"
@@ -49,8 +49,7 @@ def report(
     halflabel report model --labelled labelled.csv --unlabelled pool.jsonl --card
     """
     from halflabel.atomic import write_text
-    from halflabel.report.card import model_card
-    from halflabel.report.page import page
+    from halflabel.report.page import model_card, page
 
     outputs = [out, out.parent / CARD] if card else [out]
     check_outputs(outputs, [test, labelled, unlabelled], model, force=force)
@@ -84,8 +83,8 @@ def push(
     \b
     halflabel push model me/my-model test.csv
     """
-    from halflabel.report.card import model_card
-    from halflabel.report.card import push as upload
+    from halflabel.report.page import model_card
+    from halflabel.report.page import push as upload
 
     facts = gather_facts(model, test, None, None, text_column, label_column)
     text = model_card(facts) if card is None else card.read_text(encoding="utf-8")

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from halflabel.cli import console, options
+from halflabel.cli.folders import open_model, sample_texts
 from halflabel.errors import HalflabelError, MissingExtra, OutputError, SettingError
 
 if TYPE_CHECKING:
-    from halflabel.data.answers import AnswerFile
+    from halflabel.data.annotators import AnswerFile
 
 PACKAGES = ("fastapi", "uvicorn", "prometheus_client")
 WARM_UP = 32  # texts that a model predicts before it is served, so that what is prepared once delays no request
@@ -63,12 +64,10 @@ def serve(
         raise SettingError("--answers keeps annotations of Label Studio; give --label-studio as well")
     if answers is not None:
         check_answers(answers, "--answers")
-    from halflabel.cli.models import open_model, sample_texts
     from halflabel.cli.predict import farthest_known
     from halflabel.serve.app import Service, create_app
     from halflabel.serve.batching import ServedModel
-    from halflabel.serve.gate import Limits
-    from halflabel.serve.server import BACKLOG, address_of, bind, run
+    from halflabel.serve.server import BACKLOG, Limits, address_of, bind, run
 
     def load() -> ServedModel:
         name, opened = model.resolve().name, open_model(model, backend, consistent=True, device=device,
@@ -126,7 +125,7 @@ def check_answers(file: Path, option: str) -> None:
 @contextmanager
 def open_answers(file: Path) -> Iterator[AnswerFile]:
     """A file of answers that no other process writes to meanwhile."""
-    from halflabel.data.answers import AnswerFile
+    from halflabel.data.annotators import AnswerFile
     from halflabel.output_folders import lock
 
     with lock(file.parent / f".{file.name}.lock", file), closing(AnswerFile(file)) as answers:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import check_apart, check_run_folder
+from halflabel.cli.folders import check_apart, check_run_folder
 from halflabel.encoders.catalogue import names_in
 from halflabel.errors import DataError, SettingError, WrongTask
 from halflabel.output_folders import RUN, locked, replacing
@@ -145,7 +145,7 @@ def add_views(texts: TrainingTexts, views: Views, settings: Settings, text_colum
 
         pool, notices = with_views(texts.pool, views.file, text_column)
         return replace(texts, pool=pool, notices=texts.notices + notices)
-    from halflabel.cli.augment import back_translations
+    from halflabel.cli.data import back_translations
 
     translations = back_translations(texts.pool.texts, views.there, views.back, settings.seed)
     return replace(texts, pool=replace(texts.pool, views=[(view,) for view in translations]))
@@ -169,7 +169,7 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, compute: Compute, *
         checkpoint_seconds: float, keep_labels: bool = True) -> None:
     """Trains in the folder, unless its run is finished; a failure before the first step leaves nothing behind."""
     from halflabel.fitting import fit
-    from halflabel.persistence.run_folder import RunFinished
+    from halflabel.persistence.model import RunFinished
     from halflabel.training.distributed import connected
 
     process = this_process()
@@ -190,7 +190,7 @@ def run(settings: Settings, texts: TrainingTexts, out: Path, compute: Compute, *
 @contextmanager
 def handle_interrupt(out: Path, *, resume: bool) -> Iterator[None]:
     """On Ctrl-C prints how to resume, and exits."""
-    from halflabel.training.interrupt import Interrupted
+    from halflabel.processes import Interrupted
 
     try:
         yield

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from halflabel.cli import console, options
-from halflabel.cli.outputs import check_apart, check_run_folder
+from halflabel.cli.folders import check_apart, check_run_folder
 from halflabel.cli.train import STOPPED
 from halflabel.errors import ModelError, SettingError
 from halflabel.output_folders import RUN, locked, replacing
@@ -117,7 +117,7 @@ def earlier_labels(model: Path, labelled: list[Path] | None, files: InputFiles) 
     """The labelled texts of the model, from files or as its folder keeps them."""
     from halflabel.data.readers.files import as_files
     from halflabel.data.readers.read import read
-    from halflabel.persistence.training_texts import kept_labelled
+    from halflabel.persistence.model_folder import kept_labelled
 
     if labelled:
         return read(as_files(labelled), text=files.text_column, label=files.label_column).labelled()
@@ -174,7 +174,7 @@ def train(settings: Settings, texts: TrainingTexts, out: Path, *, keep_labels: b
     """Trains beside the folder and moves the result there; whatever stops it leaves the folder as it was."""
     from halflabel.atomic import real, temporary_path
     from halflabel.fitting import fit
-    from halflabel.training.interrupt import Interrupted
+    from halflabel.processes import Interrupted
 
     beside = temporary_path(real(out))
     try:

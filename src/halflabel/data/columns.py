@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from halflabel.cache_limit import EntryLock
-from halflabel.data.sequences import Concat, LazySequence, Subset
+from halflabel.data.corpus import Concat, LazySequence, Subset
 from halflabel.errors import DataError
 
 T = TypeVar("T")

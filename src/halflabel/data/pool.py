@@ -21,8 +21,8 @@ import numpy as np
 from halflabel.atomic import cache_folder, write_folder
 from halflabel.cache_limit import in_use
 from halflabel.data.columns import TextColumn, arrow_strings, write_arrow
-from halflabel.data.corpus import Corpus
-from halflabel.data.readers.cells import text_cells
+from halflabel.data.corpus import Corpus, Repeated, Zipped, columns_of, prefetch
+from halflabel.data.labels import text_cells
 from halflabel.data.readers.files import File, as_files, reading_as, within_memory
 from halflabel.data.readers.formats import Row, SourceTable, detect_format
 from halflabel.data.readers.read import (
@@ -34,7 +34,6 @@ from halflabel.data.readers.read import (
     read_options,
     view_columns,
 )
-from halflabel.data.sequences import Repeated, Zipped, columns_of, prefetch
 from halflabel.errors import DataError
 from halflabel.notices import Notice, dropped
 

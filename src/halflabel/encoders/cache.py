@@ -30,7 +30,7 @@ import numpy as np
 from halflabel.atomic import replace_file
 from halflabel.cache_limit import EntryLock, in_use
 from halflabel.data.columns import ArrowColumn, TextColumn, text_hash, write_arrow
-from halflabel.data.sequences import LazySequence, map_parts
+from halflabel.data.corpus import LazySequence, map_parts
 from halflabel.encoders.inference import encode, frozen_states
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.errors import HalflabelError

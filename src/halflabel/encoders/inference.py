@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 
 from halflabel.devices import half_precision, to_device
-from halflabel.encoders.batching import TOKENS, Batch, Window, batches, run_workers, windows, worker_count
 from halflabel.encoders.text_encoder import Backend, TextEncoder
+from halflabel.encoders.tokens import TOKENS, Batch, Window, batches, run_workers, windows, worker_count
 from halflabel.errors import SettingError
 from halflabel.notices import NoticeWarning
 from halflabel.types import Progress

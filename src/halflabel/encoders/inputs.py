@@ -9,12 +9,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.data.sequences import Concat, Subset
+from halflabel.data.corpus import Concat, Subset
 from halflabel.devices import half_precision, to_device
-from halflabel.encoders.batching import pad, padded_width
 from halflabel.encoders.cache import EncoderCache, TokenIds
 from halflabel.encoders.inference import encode_tokens
 from halflabel.encoders.text_encoder import TextEncoder
+from halflabel.encoders.tokens import pad, padded_width
 from halflabel.errors import EncoderError
 from halflabel.randomness import generator, shuffled
 

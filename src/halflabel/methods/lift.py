@@ -23,7 +23,7 @@ from halflabel.types import Shape
 
 # By whether words improved held-out labels.
 NO_CLUSTERS = {
-    False: "held-out labels show no benefit from the pool; training on labelled texts only",
+    False: "held-out labels show no benefit from the pool; a model of the labelled texts only labels its texts",
     True: "held-out labels show no benefit from clusters in the pool; training on labelled texts and the pool's words",
 }
 
@@ -49,6 +49,7 @@ def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTrain
     return SelfTraining(
         head=head, loss=cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
         start=lambda inputs: start(head, pseudo_labels, inputs), closed_form_head=True, averaged_teacher=True,
+        soft_labels=pseudo_labels.soft_labels,
     )
 
 
@@ -174,6 +175,10 @@ class LabelTable(PseudoLabeller):
 
     def label(self, p: Tensor) -> Target:
         return Target(sharpen(p, 1.0 / self.power), p.new_ones(len(p)))
+
+    def soft_labels(self) -> Tensor:
+        """The labels before they were sharpened, (N_u, K)."""
+        return sharpen(self.table, self.power)
 
     @torch.no_grad()
     def update_epoch(self, rows: Tensor, p: Tensor, f: Tensor, y: Tensor) -> None:

@@ -19,10 +19,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from halflabel.methods.registry import Choice, Range, method
-from halflabel.nn.label_frequencies import label_frequencies
 from halflabel.nn.losses import Asymmetric, constant, cross_entropy
 from halflabel.nn.network import WIDTH, HiddenHead, start_logits
-from halflabel.nn.pseudo_labels import ClassAware, FixedThreshold, Target
+from halflabel.nn.pseudo_labels import ClassAware, FixedThreshold, Target, label_frequencies
 from halflabel.plans import SEMI_SUPERVISED_MULTILABEL
 from halflabel.training.objective import (
     CustomStep,

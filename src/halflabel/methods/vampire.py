@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils import parameters_to_vector
 
-from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.methods.registry import Range, method
 from halflabel.nn.losses import cross_entropy
 from halflabel.nn.network import Head

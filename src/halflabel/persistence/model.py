@@ -1,8 +1,12 @@
-"""A trained model: predictions, saving and loading."""
+"""A trained model: predictions, saving and loading; and the folder of a training run: its settings, the fingerprint of
+its texts, and its files.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -12,30 +16,44 @@ import numpy as np
 import torch
 
 from halflabel.atomic import not_written, write_folder, write_text
+from halflabel.data.corpus import Corpus, columns_of
 from halflabel.data.labels import Classes
-from halflabel.devices import Compute
+from halflabel.devices import Compute, check_finite, fits, shapes_only
 from halflabel.encoders.inference import encode, texts_at_once
 from halflabel.encoders.loading import restore_encoder
-from halflabel.encoders.shapes import check_finite, fits, shapes_only
+from halflabel.encoders.ngrams import NgramModel
 from halflabel.encoders.text_encoder import Backend, TextEncoder
 from halflabel.errors import ModelError, OutputError, SettingError
-from halflabel.evaluation.calibration import softmax
+from halflabel.evaluation.confidence import UnknownDetector, softmax
 from halflabel.evaluation.decisions import Decision, finite
-from halflabel.evaluation.unknown import UnknownDetector
-from halflabel.integrity import COPY_OR_RETRAIN, refuse_code, verify, write_checksums
+from halflabel.integrity import (
+    CHECKSUMS,
+    COPY_OR_RETRAIN,
+    drop_checksums,
+    read_json,
+    refuse_code,
+    require,
+    verify,
+    write_checksums,
+)
 from halflabel.methods.registry import Method, find
 from halflabel.nn.network import Network, Output, PrecomputedVectors
+from halflabel.output_folders import filled
 from halflabel.persistence.model_folder import (
     FORMAT,
+    WITHOUT_WORDS,
     read_config,
     read_decision,
     read_unknown,
+    read_words,
     write_decision,
     write_unknown,
+    write_words,
 )
-from halflabel.training.checkpoint import State, read_tensors, write_tensors
+from halflabel.settings import Settings
+from halflabel.training.checkpoint import RESTART, FolderStore, State, read_tensors, write_tensors
 from halflabel.training.objective import Objective
-from halflabel.types import Progress, Shape, Task
+from halflabel.types import Plan, Progress, Shape, Task
 
 CHUNK = 65_536  # texts whose vectors are in memory at a time, at most
 CONFIG_ENTRIES = ("format", "method", "settings", "task", "classes", "shape", "frozen")  # all others are facts
@@ -54,6 +72,7 @@ class TrainedModel:
     facts: dict[str, Any] = field(default_factory=dict)
     decision: Decision | None = None  # of multi-label models
     unknown: UnknownDetector | None = None  # of multi-class models, if they were trained on labelled texts
+    words: NgramModel | None = None  # whose logits are added to the network's scores
     backend: Backend = "torch"
     consistent: bool = False  # encode few texts in the same precision as many
 
@@ -80,16 +99,19 @@ class TrainedModel:
             tick = (lambda done, _, at=start: progress(at + done, len(texts))) if progress else None
             h = encode(self.encoder, texts[start : start + size], tick, backend=self.backend, dtype=dtype,
                        consistent=self.consistent)
-            yield self.classify(h)
+            yield self.classify(h, texts[start : start + size])
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Vectors of the encoder, (N, H)."""
         return encode(self.encoder, texts, progress, backend=self.backend)
 
-    def classify(self, h: np.ndarray) -> Output:
-        """The network's output for vectors (N, H)."""
+    def classify(self, h: np.ndarray, texts: Sequence[str]) -> Output:
+        """The network's output for vectors (N, H), with the logits of the texts' words added to its scores."""
         with torch.inference_mode():
-            return self.network.eval().classify(torch.from_numpy(h).to(self._device))
+            output = self.network.eval().classify(torch.from_numpy(h).to(self._device))
+            if self.words is None:
+                return output
+            return output._replace(scores=output.scores + torch.from_numpy(self.words.logits(texts)).to(self._device))
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
@@ -170,11 +192,14 @@ class TrainedModel:
             write_decision(folder, self.decision)
         if self.unknown is not None:
             write_unknown(folder, self.unknown)
+        if self.words is not None:
+            write_words(folder, self.words)
         write_checksums(folder)
 
     def config(self) -> dict[str, Any]:
         """The content of config.json: everything that is not a tensor."""
-        return {"format": FORMAT, "method": self.method, "settings": self.settings, "task": self.task,
+        version = WITHOUT_WORDS if self.words is None else FORMAT
+        return {"format": version, "method": self.method, "settings": self.settings, "task": self.task,
                 "classes": self.classes.to_json(), "shape": asdict(self.shape), "frozen": self.frozen} | self.facts
 
     @property
@@ -217,7 +242,8 @@ def load(folder: str | Path) -> TrainedModel:
     facts = {name: value for name, value in config.items() if name not in CONFIG_ENTRIES}
     classes = Classes.from_json(config["classes"], folder / "config.json")
     return TrainedModel(encoder, network.eval(), classes, method.name, settings, shape, facts,
-                        read_decision(folder, shape.labels), read_unknown(folder, shape.labels))
+                        read_decision(folder, shape.labels), read_unknown(folder, shape.labels),
+                        read_words(folder, shape.labels) if config["format"] > WITHOUT_WORDS else None)
 
 
 def _read_finite(file: Path) -> State:
@@ -235,3 +261,87 @@ def _empty_network(method: Method, shape: Shape, settings: dict[str, Any],
     except (RuntimeError, TypeError, OverflowError):
         return None
     return Objective(encoder, parts).network
+
+
+class RunFinished(OutputError):
+    """A finished run cannot be resumed."""
+
+
+def open_run(folder: Path, settings: Settings, texts: str, resume: bool, processes: int = 1) -> dict[str, Any] | None:
+    """run.json of the run to resume; None for a new one."""
+    file = folder / "run.json"
+    if not resume:
+        if filled(folder):
+            raise OutputError(f"{folder} is not empty; choose another --out, or resume its run with --resume.")
+        return None
+    if not file.is_file():
+        raise OutputError(f"{folder} contains no run to resume (no run.json); leave out --resume.")
+    run = read_json(file, RESTART)
+    require(run, {"settings": dict, "texts": str, "plan": dict}, file, RESTART)
+    if run["settings"] != json.loads(json.dumps(settings.to_json())) or run["texts"] != texts:
+        raise SettingError(f"{folder} contains a run with other texts or settings; give the same ones, or choose "
+                           "another --out.")
+    if (before := run.get("processes", 1)) != processes:
+        raise SettingError(f"the run in {folder} was started by {before} process{'es' * (before > 1)}, this command by "
+                           f"{processes}; resume it with as many, or choose another --out.")
+    if "run" in read_json(folder / "config.json", RESTART):
+        _complete(folder)
+        raise RunFinished(f"The run in {folder} is finished; there is nothing to resume.")
+    return run
+
+
+def _complete(folder: Path) -> None:
+    """Does what is left to do if a run was killed after it had written config.json."""
+    if not (folder / CHECKSUMS).exists():
+        write_checksums(folder)
+    FolderStore(folder).finish()
+
+
+def prepare_folder(folder: Path, model: TrainedModel, plan: Plan, settings: Settings) -> None:
+    """Writes the files that do not change during a run; run.json last, so that it marks a complete folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_config(folder, model.encoder, model.config())
+    if plan.frozen:
+        write_tensors(folder / "encoder.safetensors", dict(model.encoder.state_dict()))
+    run = {"settings": settings.to_json(), "plan": plan.to_json(), "texts": model.facts["texts"]["fingerprint"],
+           "processes": model.facts["compute"]["processes"]}
+    write_text(folder / "run.json", json.dumps(run, indent=1))
+
+
+def close_folder(folder: Path, model: TrainedModel) -> None:
+    """Writes the results of a finished run: the decision, config.json with its `run` entry, and last the checksums."""
+    drop_checksums(folder)
+    if model.decision is not None:
+        write_decision(folder, model.decision)
+    if model.unknown is not None:
+        write_unknown(folder, model.unknown)
+    if model.words is not None:
+        write_words(folder, model.words)
+    write_text(folder / "config.json", json.dumps(model.config(), indent=1, ensure_ascii=False))
+    write_checksums(folder)
+
+
+def names_of_run(folder: Path) -> dict[str, list[str]]:
+    """The class names that a run was given; none if the folder has no run.json."""
+    file = folder / "run.json"
+    names: dict[str, list[str]] = read_json(file)["settings"].get("names", {}) if file.is_file() else {}
+    return names
+
+
+def fingerprint(labelled: Corpus, pool: Corpus, classes: Classes | None = None) -> str:
+    """A hash of all texts, labels and views in order, and of the label names if they were fixed beforehand."""
+    digest = hashlib.blake2b(repr(classes.names).encode() if classes else b"", digest_size=16)
+    for corpus in (labelled, pool):
+        digest.update(f"{len(corpus)}\n".encode())
+        views = columns_of(corpus.views) if corpus.views else []
+        for row in zip(corpus.labels, corpus.texts, *views, strict=True):
+            digest.update(f"{row!r}\n".encode("utf-8", "surrogatepass"))
+    return digest.hexdigest()
+
+
+def versions() -> dict[str, str]:
+    """Versions of Python and libraries, and the machine type."""
+    import transformers
+
+    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__,
+            "transformers": transformers.__version__, "machine": platform.machine()}

@@ -1,31 +1,55 @@
-"""The small files of a model folder: config.json, decision.json and unknown.safetensors. No torch."""
+"""Model folders without torch: what all models have in common; the small files config.json, decision.json,
+unknown.safetensors and words.safetensors; and which texts a model was trained on: the labelled ones are kept, and 8
+bytes of hash for each.
+"""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from halflabel.atomic import replace_file, write_text
+from halflabel.atomic import replace_file, rust_os_error, write_text
+from halflabel.data.columns import text_hashes
+from halflabel.data.corpus import Corpus, Partial
 from halflabel.data.labels import Classes
+from halflabel.encoders.ngrams import NgramModel, read_ngram_model
 from halflabel.errors import ModelError
+from halflabel.evaluation.confidence import UnknownDetector
 from halflabel.evaluation.decisions import Decision
-from halflabel.evaluation.unknown import UnknownDetector
 from halflabel.integrity import COPY_OR_RETRAIN, read_json, require, updating_checksum
-from halflabel.types import Shape
+from halflabel.notices import Notice
+from halflabel.types import Progress, Shape, Task
 
-FORMAT = 1
+FORMAT, WITHOUT_WORDS = 2, 1  # older versions read only models without words
 DECISION = "decision.json"
 UNKNOWN = "unknown.safetensors"
+WORDS = "words.safetensors"
 ENTRIES = {"method": str, "task": str, "settings": dict, "classes": list, "shape": dict, "frozen": bool}
 OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "compute": dict, "hard_labels": list, "temperature": float}
 MAX_SIZE = 10**12  # of any number in a shape
+TEXTS = "texts.safetensors"
+LABELLED = "labelled.jsonl"
+
+
+class Model(Protocol):
+    """What prediction, evaluation and serving need of a model."""
+
+    @property
+    def classes(self) -> Classes: ...
+    @property
+    def task(self) -> Task: ...
+    @property
+    def rules(self) -> Decision: ...
+    def scores(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
+    def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> Any: ...
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -95,3 +119,61 @@ def read_unknown(folder: Path, labels: int) -> UnknownDetector | None:
             np.isfinite(means).all() and np.isfinite(held_out).all()):
         raise ModelError(f"{file} does not fit {labels} classes; {COPY_OR_RETRAIN}")
     return UnknownDetector(means, held_out)
+
+
+def write_words(folder: Path, words: NgramModel) -> None:
+    """Writes words.safetensors."""
+    with replace_file(folder / WORDS) as temporary:
+        save_file(words.tensors(), temporary)
+        temporary.chmod(0o644)  # safetensors makes files for their owner alone
+
+
+def read_words(folder: Path, labels: int, remedy: str = COPY_OR_RETRAIN) -> NgramModel:
+    """words.safetensors of a model folder."""
+    return read_ngram_model(folder / WORDS, "words", labels, remedy)
+
+
+def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
+    """Writes 8 bytes for each training text."""
+    folder.mkdir(parents=True, exist_ok=True)
+    hashes = {"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}
+    with replace_file(folder / TEXTS) as temporary:
+        try:
+            save_file(hashes, temporary)
+        except SafetensorError as error:
+            raise rust_os_error(error) from error
+
+
+def read_text_hashes(folder: Path) -> dict[str, np.ndarray]:
+    """Hashes of the `labelled` and `unlabelled` training texts of the model in a folder; empty if it has none."""
+    if not (folder / TEXTS).is_file():
+        return {"labelled": np.empty(0, np.uint64), "unlabelled": np.empty(0, np.uint64)}
+    try:
+        return dict(load_file(folder / TEXTS))
+    except SafetensorError as error:
+        raise ModelError(f"{folder / TEXTS} is damaged ({error}); copy the model again, or remove the file.") from None
+
+
+def keep_labelled(folder: Path, labelled: Corpus) -> None:
+    """Writes the labelled texts, for later updates; not if some labels of a text are unknown, which JSON cannot say."""
+    if not any(isinstance(label, Partial) for label in labelled.labels):
+        write_text(folder / LABELLED, "".join(json.dumps({"text": text, "label": label}) + "\n" for text, label in
+                                              zip(labelled.texts, labelled.labels, strict=True)))
+
+
+def kept_labelled(folder: Path) -> Corpus | None:
+    """The labelled texts of the model in a folder; None if it does not have them."""
+    from halflabel.data.readers.read import read
+
+    file = folder / LABELLED
+    return read(file) if file.is_file() and file.stat().st_size else None
+
+
+def training_text_notices(folder: Path, corpus: Corpus) -> list[Notice]:
+    """Notices about texts of the corpus that the model in the folder was trained on, as far as it has hashes."""
+    trained, hashes = read_text_hashes(folder), text_hashes(corpus.texts)
+    labelled = np.isin(hashes, trained["labelled"])
+    unlabelled = np.isin(hashes, trained["unlabelled"]) & ~labelled
+    return [Notice(f"{count} of the {len(corpus)} texts in {corpus.source} were {role} training texts of this model, "
+                   "so its metrics may be too high; evaluate on other texts")
+            for role, count in (("labelled", labelled.sum()), ("unlabelled", unlabelled.sum())) if count]

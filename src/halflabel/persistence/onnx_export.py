@@ -1,4 +1,11 @@
-"""A trained model as one ONNX graph: encoder, pooling, head, balanced angles and decision."""
+"""A trained model as one ONNX graph: encoder, pooling, head, balanced angles and decision; and SmoothQuant for int8.
+
+Before activations are quantised to int8 with one scale per batch, they are evened out: a few channels with large values
+would leave few int8 steps to all others. So each input channel is divided by a factor with which its weights are
+multiplied, which changes nothing in fp32 (after SmoothQuant, Xiao et al., 2023). Channels that are not centred are
+shifted, and the bias compensates. In layers that narrow, the channels with the largest values stay in fp32 (after
+LLM.int8(), Dettmers et al., 2022): there they cost little.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +16,7 @@ import logging
 import math
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
@@ -26,21 +33,24 @@ from halflabel.cache_limit import in_use
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import padded
-from halflabel.encoders.smooth_quant import smooth
 from halflabel.encoders.text_encoder import Backend
-from halflabel.encoders.tokenizer import FILE
+from halflabel.encoders.tokens import TOKENIZER_FILE
 from halflabel.equations import probabilities
 from halflabel.errors import HalflabelError, MissingExtra, ModelError, OutputError
 from halflabel.integrity import write_checksums
 from halflabel.methods.bdd import BalancedAngles, FixedBalance
 from halflabel.persistence.model import TrainedModel
-from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, WITHOUT_PREFIX, OnnxModel
+from halflabel.persistence.model_folder import write_words
+from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, WITHOUT_PREFIX, WITHOUT_WORDS, OnnxModel
 
 OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only of multi-class models
 OPSET = 20
 CALIBRATION_TEXTS = 256  # that activations are smoothed on before they are quantised
 CALIBRATION_BATCH = 32
 TOLERANCE = 1e-3  # largest difference of a probability that fp32 rounding explains
+STRENGTH = 0.8  # SmoothQuant's alpha; high, since weights have a scale per output
+OUTLIERS = 8  # channels that stay in fp32
+ONE_SIDED = 0.25  # |minimum| to maximum: below it the input comes from an activation function, whose zero is kept
 
 
 class Graph(nn.Module):
@@ -90,16 +100,19 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
 
     def fill(place: Path) -> None:
         try:
-            encoder.tokenizer.backend_tokenizer.save(str(place / FILE))
+            encoder.tokenizer.backend_tokenizer.save(str(place / TOKENIZER_FILE))
         except Exception as error:  # tokenizers raises nothing more specific
             raise rust_os_error(error) from error
         write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
-        facts = {"format": FORMAT if encoder.prefix else WITHOUT_PREFIX, "halflabel": __version__,
+        if model.words is not None:
+            write_words(place, model.words)
+        facts = {"format": format_of(model), "halflabel": __version__,
                  "method": model.method, "task": model.task, "classes": model.classes.to_json(),
                  "max_tokens": encoder.max_tokens, "padding": encoder.padding, "int8": int8,
                  "matrix": bool(model.facts.get("matrix")),
                  "decision": model.rules.to_json() if model.task == "multi-label" else "argmax"}
         facts |= {"prefix": encoder.prefix} if encoder.prefix else {}
+        facts |= {"temperature": model.temperature} if model.words is not None else {}
         write_text(place / DESCRIPTION, json.dumps(facts, indent=1, ensure_ascii=False))
         difference = parity(model, OnnxModel(place), texts)
         facts["parity"] = difference.to_json()
@@ -118,11 +131,15 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
     return differences[0]
 
 
+def format_of(model: TrainedModel) -> int:
+    """The oldest format that has all that the predictions of a model depend on."""
+    return FORMAT if model.words is not None else WITHOUT_WORDS if transformer_of(model).prefix else WITHOUT_PREFIX
+
+
 def parity(model: TrainedModel, exported: OnnxModel, texts: Sequence[str]) -> Parity:
     """Compares the predictions of an export with those of the model in fp32."""
     h = encode(model.encoder, texts, dtype=torch.float32)
-    with torch.inference_mode():
-        scores = model.network.classify(torch.from_numpy(h)).scores
+    scores = model.classify(h, texts).scores
     if model.task == "multi-label":
         p, decided = model.rules.probabilities(scores.numpy()), model.rules(scores.numpy())
     else:
@@ -214,11 +231,13 @@ def _fingerprint(model: TrainedModel) -> str:
     """A hash of everything that predictions depend on."""
     digest = hashlib.blake2b(f"{__version__} {transformer_of(model).fingerprint()}".encode(), digest_size=16)
     decision = model.rules.to_json() if model.task == "multi-label" else None
+    words = {} if model.words is None else model.words.tensors()
     parts = [model.classes.to_json(), model.method, model.settings, decision, model.temperature]
     digest.update(json.dumps(parts, sort_keys=True).encode())
-    for name, tensor in sorted(model.network.state_dict().items()):
+    network = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in model.network.state_dict().items()}
+    for name, array in sorted((network | words).items()):
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(array.tobytes())
     return digest.hexdigest()
 
 
@@ -244,3 +263,57 @@ def _check(model: TrainedModel, folder: Path) -> Encoder:
         raise ModelError("This encoder's tokenizer is written in Python and has no tokenizer.json, so it cannot be "
                          "exported; use another encoder.")
     return encoder
+
+
+class Smoothed(nn.Module):
+    """x W' + b as ((x - c) / s) (W s)' + (b + W c) + outliers of x times their W', (..., I) -> (..., O)."""
+
+    def __init__(self, linear: nn.Linear, low: Tensor, high: Tensor) -> None:
+        super().__init__()
+        weight, bias = linear.weight.detach(), linear.bias.detach()
+        inputs, outputs = linear.in_features, linear.out_features
+        one_sided = -low.min() < ONE_SIDED * high.max()
+        centre = torch.zeros_like(low) if one_sided else (low + high) / 2
+        magnitude = torch.maximum(high - centre, centre - low)
+        s = magnitude.clamp_min(max(float(magnitude.median()), 1e-5)) ** STRENGTH
+        outliers = magnitude.topk(OUTLIERS if inputs > outputs else 0).indices
+        others = torch.ones_like(s).index_fill(0, outliers, 0.0)
+        self.register_buffer("inverse", others / s)
+        self.register_buffer("shift", None if one_sided else -centre * others / s)
+        self.register_buffer("outliers", outliers)
+        self.register_buffer("outlier_weight", weight[:, outliers].T.contiguous())
+        self.linear = nn.Linear(inputs, outputs)
+        self.linear.weight = nn.Parameter(weight * s * others, requires_grad=False)
+        self.linear.bias = nn.Parameter(bias + weight @ (centre * others), requires_grad=False)
+
+    inverse: Tensor
+    shift: Tensor | None
+    outliers: Tensor
+    outlier_weight: Tensor
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = x * self.inverse
+        y: Tensor = self.linear(z if self.shift is None else z + self.shift)
+        return y + x.index_select(-1, self.outliers) @ self.outlier_weight if len(self.outliers) else y
+
+
+@torch.no_grad()
+def smooth(encoder: Encoder, batches: Iterable[tuple[Tensor, Tensor]]) -> None:
+    """Replaces the encoder's linear layers, calibrated on batches of token ids and masks, (N, T) each."""
+    linears = [(parent, name, child) for parent in encoder.modules() for name, child in parent.named_children()
+               if isinstance(child, nn.Linear) and child.bias is not None]
+    extremes: dict[nn.Module, tuple[Tensor, Tensor]] = {}  # minimum and maximum of each channel, (I,)
+
+    def record(module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
+        x = inputs[0][mask.bool()]
+        low, high = extremes.get(module, (x[0], x[0]))
+        extremes[module] = torch.minimum(low, x.amin(dim=0)), torch.maximum(high, x.amax(dim=0))
+
+    hooks = [child.register_forward_pre_hook(record) for _, _, child in linears]
+    for ids, mask in batches:
+        encoder(ids, mask)
+    for hook in hooks:
+        hook.remove()
+    for parent, name, linear in linears:
+        if linear in extremes:
+            setattr(parent, name, Smoothed(linear, *extremes[linear]))

@@ -11,20 +11,21 @@ from typing import Any, get_args
 import numpy as np
 
 from halflabel.data.labels import Classes
-from halflabel.encoders.batching import Batch, batches, cores, run_workers, windows, worker_count
-from halflabel.encoders.tokenizer import Tokenizer, token_ids
+from halflabel.encoders.tokens import Batch, Tokenizer, batches, cores, run_workers, token_ids, windows, worker_count
 from halflabel.errors import MissingExtra, ModelError, OutputError, SettingError
+from halflabel.evaluation.confidence import softmax
 from halflabel.evaluation.decisions import Decision, finite
 from halflabel.integrity import read_json, refuse_code, require, verify
-from halflabel.persistence.model_folder import decision_from_json
+from halflabel.persistence.model_folder import decision_from_json, read_words
 from halflabel.types import Progress, Task
 
 # read when onnxruntime is imported, which otherwise writes a device id and a database into the user's cache, to send
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-FORMAT, WITHOUT_PREFIX = 2, 1  # older versions read only exports without a prefix
+FORMAT, WITHOUT_WORDS, WITHOUT_PREFIX = 3, 2, 1  # older versions read only exports without words, or a prefix
 DESCRIPTION, GRAPH = "export.json", "model.onnx"
 ENTRIES = {"method": str, "task": str, "classes": list, "max_tokens": int, "padding": int, "decision": object}
+OPTIONAL_ENTRIES: dict[str, type] = {"prefix": str}
 COPY_OR_EXPORT = "copy or export the model again."
 TOKENS = 512  # per batch: int8 exceeds the processor's cache sooner than bf16
 SLOW = ["SkipLayerNormFusion"]  # onnxruntime's fused sum and norm takes five times as long as the two separately
@@ -46,6 +47,8 @@ class OnnxModel:
         self.task: Task = self.facts["task"]
         self.classes = Classes.from_json(self.facts["classes"], self.folder / DESCRIPTION)
         self.decision = decision_of(self.facts, self.folder)
+        self.words = (read_words(self.folder, len(self.classes), COPY_OR_EXPORT)
+                      if self.facts["format"] > WITHOUT_WORDS else None)
         self.tokenizer = Tokenizer(self.folder, self.facts["max_tokens"])
         self.session = _session(self.folder / GRAPH)
         self._check()
@@ -59,21 +62,26 @@ class OnnxModel:
         return self._run("vectors", texts, progress)
 
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """cos(psi) or logits of each label, (N, K)."""
-        return self._run("scores", texts, progress)
+        """cos(psi) or logits of each label, (N, K); those of a text's words are added to the graph's."""
+        scores = self._run("scores", texts, progress)
+        return scores if self.words is None else finite(scores + self.words.logits(texts))
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
         if self.decision is not None:
             return np.asarray(self.decision.probabilities(self.scores(texts, progress)))
-        p = self._run("probabilities", texts, progress).astype(np.float64)
+        if self.words is None:
+            p = self._run("probabilities", texts, progress).astype(np.float64)
+        else:
+            p = softmax(self.scores(texts, progress), self.facts["temperature"]).astype(np.float64)
         return np.asarray(p / p.sum(axis=1, keepdims=True)) if len(p) else p
 
     def predict(self, texts: Sequence[str]) -> list[Any]:
         """The label of each text; for multi-label models a tuple of labels."""
         if self.decision is not None:
             return list(self.classes.names_of(self.decision(self.scores(texts))))
-        return list(self.classes.names_of(self._run("label", texts, None)))
+        labels = self._run("label", texts, None) if self.words is None else self.scores(texts).argmax(axis=1)
+        return list(self.classes.names_of(labels))
 
     @property
     def method(self) -> str:
@@ -129,7 +137,10 @@ def description(folder: Path) -> dict[str, Any]:
     if facts["format"] > FORMAT:
         raise ModelError(f"{file} was written by a newer version of halflabel (format {facts['format']}); upgrade "
                          "halflabel.")
-    require(facts, ENTRIES | ({"prefix": str} if "prefix" in facts else {}), file, COPY_OR_EXPORT)
+    present = {name: kind for name, kind in OPTIONAL_ENTRIES.items() if name in facts}
+    if facts["format"] > WITHOUT_WORDS:
+        present |= {"temperature": float}
+    require(facts, ENTRIES | present, file, COPY_OR_EXPORT)
     if facts["task"] not in get_args(Task) or facts["max_tokens"] < 1 or facts["padding"] < 0:
         raise ModelError(f"{file} has an impossible task, max_tokens or padding; {COPY_OR_EXPORT}")
     return facts

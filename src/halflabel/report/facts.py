@@ -15,9 +15,8 @@ import numpy as np
 
 from halflabel import __version__
 from halflabel.data.corpus import Corpus
-from halflabel.evaluation.calibration import calibration_error, wilson_interval
+from halflabel.evaluation.confidence import COVERAGE, calibration_error, wilson_interval
 from halflabel.evaluation.metrics import multi_class, multi_label
-from halflabel.evaluation.unknown import COVERAGE
 from halflabel.label_errors import cross_fitted, find_label_errors
 from halflabel.methods.closed_form import logistic_regression
 from halflabel.persistence.model import TrainedModel

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from halflabel.data.readers.formats import Row
 from halflabel.evaluation.decisions import DecisionRule
-from halflabel.persistence.interface import Model
+from halflabel.persistence.model_folder import Model
 
 if TYPE_CHECKING:
     from halflabel.persistence.model import TrainedModel

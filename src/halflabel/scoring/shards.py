@@ -1,4 +1,5 @@
-"""A scoring job: inputs, options and model in a manifest, predictions in shards; the same on every engine.
+"""A scoring job: inputs, options and model in a manifest, predictions in shards; the same on every engine, be it this
+process, the actors of Ray, or Spark (`halflabel.spark`).
 
     OUT/_manifest.json     what is scored by which model, and when all is done, every shard with its checksum
     OUT/_finished/NAME     a record of each shard that is complete, while the job is running
@@ -15,6 +16,8 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -25,13 +28,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from halflabel import __version__
 from halflabel.data.pool import open_source
-from halflabel.data.readers.files import HEAD, File
-from halflabel.data.readers.formats import Row, detect_format
+from halflabel.data.readers.files import HEAD, File, first_line
+from halflabel.data.readers.formats import Row, detect_format, open_writer
 from halflabel.data.readers.read import read_options
-from halflabel.data.writers import open_writer
-from halflabel.errors import DataError, HalflabelError, OutputError
+from halflabel.errors import DataError, HalflabelError, MissingExtra, OutputError
 from halflabel.integrity import fingerprint
-from halflabel.persistence.interface import Model
+from halflabel.persistence.model_folder import Model
 from halflabel.scoring.folder import OutputFolder
 from halflabel.scoring.predictions import decision_rule, predicted_rows
 
@@ -40,7 +42,9 @@ MANIFEST, FINISHED = "_manifest.json", "_finished"
 ROWS = 10_000  # of a shard
 CHUNK = 8192  # texts that are scored and written at a time
 THREADS = 16  # that look at files before and after scoring
+MAX_BLOCKS = 1000  # of a Ray dataset, each with some of the tasks
 
+Outcome = dict[str, Any]  # of a task: its shards, or the error that the user can fix
 T = TypeVar("T")
 U = TypeVar("U")
 
@@ -328,3 +332,73 @@ def finish(job: ScoringJob) -> list[Shard]:
                                                            "shards": [asdict(shard) for shard in shards]})
     job.out.remove(FINISHED)
     return shards
+
+
+def score_here(job: ScoringJob, inputs: Iterable[Iterable[Row]]) -> Iterator[Shard]:
+    """Scores the rows of each input in this process."""
+    for number, rows in enumerate(inputs):
+        yield from score(job, number, rows)
+
+
+def attempt(job: ScoringJob, task: Task) -> Outcome:
+    """Runs a task; errors that the user can fix are returned, since engines would bury them in their own."""
+    try:
+        return {"shards": [asdict(shard) for shard in run_task(job, task)]}
+    except HalflabelError as error:
+        return {"error": str(error)}
+
+
+def shards_of(outcome: Outcome) -> list[Shard]:
+    """The shards of a task, or its error."""
+    if "error" in outcome:
+        raise HalflabelError(outcome["error"])
+    return [Shard(**shard) for shard in outcome["shards"]]
+
+
+class Actor:
+    """Holds the model in a process of Ray, and scores one task after the other."""
+
+    def __init__(self, job: ScoringJob, per_machine: int) -> None:
+        # Ray allows one thread per CPU that it reserves; the reads of these actors are their own
+        os.environ["OMP_NUM_THREADS"] = str(max(1, (os.cpu_count() or 1) // per_machine))
+        self.job = job
+
+    def __call__(self, batch: dict[str, Any]) -> dict[str, list[str]]:
+        return {"outcome": [json.dumps(attempt(self.job, Task(*json.loads(task)))) for task in batch["task"]]}
+
+
+def require_ray() -> Any:
+    """The module `ray`, or an error that says how to install it."""
+    os.environ.setdefault("RAY_BACKEND_LOG_LEVEL", "fatal")  # it warns about the arguments of any Ray Data actor
+    try:
+        import ray.data
+    except ImportError:
+        raise MissingExtra("Ray is not installed; pip install 'halflabel[ray]'") from None
+    return ray
+
+
+def score_with_ray(job: ScoringJob, work: Sequence[Task], workers: int | None = None) -> Iterator[Shard]:
+    """Scores tasks by actors of Ray: those of the cluster at RAY_ADDRESS, else of this machine."""
+    left = unfinished(job, work)
+    if not left:
+        return
+    ray = require_ray()
+    here = {} if "RAY_ADDRESS" in os.environ else {"num_cpus": max(2, os.cpu_count() or 1), "include_dashboard": False}
+    logging.getLogger("ray.data").setLevel(logging.ERROR)
+    ray.init(log_to_driver=False, logging_level="error", ignore_reinit_error=True, **here)
+    try:
+        machines = len(ray.nodes())
+        gpus = int(ray.cluster_resources().get("GPU", 0))
+        number = min(workers or gpus or machines, len(left))
+        ray.data.DataContext.get_current().enable_progress_bars = False
+        items = [{"task": json.dumps(task)} for task in left]
+        outcomes = ray.data.from_items(items, override_num_blocks=min(len(items), MAX_BLOCKS)).map_batches(
+            Actor, fn_constructor_args=(job, math.ceil(number / machines)), batch_size=1, num_cpus=1,
+            num_gpus=1 if gpus else None, compute=ray.data.ActorPoolStrategy(size=number))
+        for row in outcomes.iter_rows():
+            yield from shards_of(json.loads(row["outcome"]))
+    except ray.exceptions.RayError as error:
+        raise OutputError(f"Ray could not go on ({first_line(error)}); finished shards are kept, so run the command "
+                          "again with --resume") from error
+    finally:
+        ray.shutdown()

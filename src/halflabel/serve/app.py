@@ -22,9 +22,6 @@ from starlette.exceptions import HTTPException
 from halflabel import __version__
 from halflabel.reasons import Explanation, explanation_steps
 from halflabel.serve.batching import Batcher, Prediction, QueueFull, ServedModel
-from halflabel.serve.gate import Gate, Limits, Log
-from halflabel.serve.metrics import Metrics
-from halflabel.serve.refusals import Refusal
 from halflabel.serve.requests import (
     INPUT,
     ExplainRequest,
@@ -32,9 +29,11 @@ from halflabel.serve.requests import (
     LabelScore,
     PredictRequest,
     Reasons,
+    Refusal,
     check_texts,
     sentence,
 )
+from halflabel.serve.server import Gate, Limits, Log, Metrics
 
 DIGITS = 6  # of scores, as in `halflabel predict`
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
-from halflabel.persistence.interface import Model
+from halflabel.persistence.model_folder import Model
 
 if TYPE_CHECKING:
     from halflabel.persistence.model import TrainedModel

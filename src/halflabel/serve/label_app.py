@@ -16,10 +16,8 @@ from pydantic import AfterValidator, BaseModel, Field, StrictStr
 from halflabel.errors import HalflabelError, OutputError
 from halflabel.labelling import NOTE_LENGTH, Labelling
 from halflabel.serve.app import add_refusals, page_headers
-from halflabel.serve.gate import Gate, Limits
-from halflabel.serve.metrics import Metrics
-from halflabel.serve.refusals import Refusal
-from halflabel.serve.requests import unicode
+from halflabel.serve.requests import Refusal, unicode
+from halflabel.serve.server import Gate, Limits, Metrics
 
 LOCAL_NAMES = ("127.0.0.1", "localhost", "[::1]")
 

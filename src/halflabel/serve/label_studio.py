@@ -10,14 +10,13 @@ from fastapi import APIRouter, FastAPI, Request
 from pydantic import BaseModel, Field, StrictStr, ValidationError
 
 from halflabel.active_learning import doubt
-from halflabel.data.answers import AnswerFile
+from halflabel.data.annotators import AnswerFile
 from halflabel.data.corpus import Label, TextLabel
 from halflabel.data.labels import first_inconsistency, parse_label
 from halflabel.errors import OutputError
 from halflabel.serve.app import DIGITS, Service
 from halflabel.serve.batching import Prediction, ServedModel
-from halflabel.serve.refusals import Refusal
-from halflabel.serve.requests import sentence
+from halflabel.serve.requests import Refusal, sentence
 
 PREFIXES = ("", "/label-studio")
 CREATED = ("ANNOTATION_CREATED", "ANNOTATION_UPDATED")

@@ -1,14 +1,16 @@
-"""The requests of both protocols, and how they are validated."""
+"""The requests of both protocols: how they are validated, and refused in the error format of their protocol."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
+from fastapi.responses import JSONResponse
 from pydantic import AfterValidator, BaseModel, Field, StrictBool, StrictInt, StrictStr, field_validator
 
-from halflabel.serve.refusals import Refusal
-
 INPUT = "text"  # the input tensor of the Open Inference Protocol
+ErrorType = Literal["Validation", "Overloaded", "Backend", "Unauthorized"]
+OPEN_INFERENCE = "/v2"
+OPEN_INFERENCE_STATUS = {422: 400, 424: 500}  # where the Open Inference Protocol uses another status
 
 
 def unicode(text: str) -> str:
@@ -150,3 +152,27 @@ def sentence(errors: list[Any]) -> str:
         return "The body must be a JSON object, sent with the header 'Content-Type: application/json'."
     message = error["msg"].removeprefix("Value error, ")
     return f"{place}: {message[:1].lower()}{message[1:]}."
+
+
+class Refusal(Exception):
+    """A request that cannot be answered: status, a sentence, and the type that Text Embeddings Inference gives it."""
+
+    def __init__(self, status: int, sentence: str, error_type: ErrorType = "Validation", *,
+                 close: bool = False) -> None:
+        super().__init__(sentence)
+        self.status = status
+        self.sentence = sentence
+        self.error_type = error_type
+        self.close = close  # the connection, since the rest of the request is not read
+
+    def response(self, path: str) -> JSONResponse:
+        """The response in the error format of the path's protocol."""
+        headers = {"connection": "close"} if self.close else {}
+        if self.status == 401:
+            headers["www-authenticate"] = "Bearer"
+        if self.status == 429:
+            headers["retry-after"] = "1"
+        if path == OPEN_INFERENCE or path.startswith(OPEN_INFERENCE + "/"):
+            status = OPEN_INFERENCE_STATUS.get(self.status, self.status)
+            return JSONResponse({"error": self.sentence}, status, headers)
+        return JSONResponse({"error": self.sentence, "error_type": self.error_type}, self.status, headers)

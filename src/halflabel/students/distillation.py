@@ -13,25 +13,34 @@ from numpy.typing import NDArray
 
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, TextLabel
-from halflabel.encoders.bag_of_words import BagOfWords
+from halflabel.encoders.ngrams import (
+    KINDS,
+    MAX_FEATURES,
+    MAX_WEIGHTS,
+    STRENGTH,
+    Kind,
+    NgramModel,
+    TfIdf,
+    distinct_words,
+    fit_linear,
+    most_frequent,
+    occurrences,
+    tf_idf_matrix,
+)
+from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, cut, evidence, log_odds, sigmoid
 from halflabel.persistence.model import TrainedModel
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.students.cascade import Cascade, confidence
-from halflabel.students.ngrams import BUCKETS, KINDS, Kind, distinct_words, occurrences
-from halflabel.students.student import Student, TfIdf, most_probable
-from halflabel.types import Progress, Task
+from halflabel.students.student import Student, most_probable
+from halflabel.types import Progress
 
 POOL_LIMIT = 50_000  # pool texts that a student is fitted to, at most
 MIN_TEXTS = 20  # of the pool: fewer leave too few to measure agreement on
 HELD_OUT, MAX_HELD_OUT = 0.2, 5_000  # share of the pool on which agreement is measured, and most texts of it
-MIN_FREQUENCY = 2  # texts in which a kept n-gram occurs
-MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a student: 4 MB in float16
 STATIC_WEIGHTS, STATIC_FEATURES = 5 << 20, 1 << 18  # with weights of words that are in no text of the pool: 10 MB
 VOCABULARY = 30_000  # words of the encoder's vocabulary that a static student knows, at most
-STRENGTH = 0.1  # of the penalty on weights; scikit-learn's C is its inverse
-ITERATIONS = 60
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
 AUTO = "auto"  # the kind of student that agrees with the teacher most often on held-out texts
@@ -41,7 +50,6 @@ SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
 FOLDS = 5  # of cross-fitting
 Z = 1.96  # of an interval of 95 %
 MIN_AGREEMENT = 0.5  # below which a student is of no use
-CHUNK = 4096  # texts whose n-grams are found at a time
 
 Array = NDArray[np.floating]
 Floats = NDArray[np.float32]
@@ -184,7 +192,8 @@ def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
     x, number = tf_idf_matrix(features, texts), len(features.buckets)
     vectors = vectors_of(features, words, x)
     weights, bias = fit_linear(x, x @ vectors, p.astype(np.float32), teacher.task, strength)
-    return Student(teacher.classes, teacher.task, features, weights[:number] + vectors @ weights[number:], bias)
+    linear = NgramModel(features, weights[:number] + vectors @ weights[number:], bias)
+    return Student(teacher.classes, teacher.task, linear)
 
 
 def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
@@ -199,61 +208,14 @@ def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
 
 def fit_features(kind: Kind, texts: Sequence[str], labels: int, words: WordVectors | None = None) -> TfIdf:
     """The most frequent n-grams of the texts, and words with vectors, as many as a student has room for."""
-    frequency = np.zeros(BUCKETS, np.int64)
-    for start in range(0, len(texts), CHUNK):
-        rows, buckets = occurrences(texts[start : start + CHUNK], kind)
-        frequency += np.bincount(np.unique(rows * BUCKETS + buckets) % BUCKETS, minlength=BUCKETS)
-    eligible = frequency >= MIN_FREQUENCY
-    if not eligible.any():
-        raise DataError("no word occurs in two texts of the pool, so a student has nothing to learn from; give a "
-                        "larger pool.")
     number = min(MAX_FEATURES, MAX_WEIGHTS // labels)
     if words is not None:
-        eligible[words.buckets] = True
         number = min(STATIC_FEATURES, STATIC_WEIGHTS // labels)
-    kept = np.sort(np.argsort(np.where(eligible, -frequency, 1), kind="stable")[: min(number, int(eligible.sum()))])
-    idf = np.log((1 + len(texts)) / (1 + frequency[kept])) + 1.0
-    return TfIdf(kind, kept.astype(np.uint32), idf.astype(np.float32))
-
-
-def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
-    """The features of texts as a scipy matrix, (N, F)."""
-    from scipy.sparse import csr_matrix, vstack
-
-    parts = [features(texts[start : start + CHUNK]) for start in range(0, len(texts), CHUNK)]
-    return vstack([csr_matrix((x.values, x.features, x.bounds), (len(x.bounds) - 1, len(features.buckets)))
-                   for x in parts], format="csr")
-
-
-def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float) -> tuple[Floats, Floats]:
-    """Logistic regression of soft labels y (N, K) on sparse x (N, F) and dense z (N, H): a softmax, or sigmoids.
-
-    Returns weights (F + H, K) and bias (K,).
-    """
-    from scipy.optimize import minimize
-    from scipy.special import log_softmax
-
-    number, shape = x.shape[1], (x.shape[1] + z.shape[1] + 1, y.shape[1])
-    transposed = x.T.tocsr()
-
-    def loss(flat: Array) -> tuple[float, Array]:
-        w = flat.reshape(shape)
-        narrow = w[:-1].astype(np.float32)
-        scores = (x @ narrow[:number] + z @ narrow[number:] + w[-1]).astype(np.float32)
-        if task == "multi-class":
-            log_p = log_softmax(scores, axis=1)
-            value, error = -(y * log_p).sum(), np.exp(log_p) - y
-        else:
-            value, error = (np.logaddexp(0.0, scores) - y * scores).sum(), sigmoid(scores) - y
-        gradient = np.empty(shape)
-        gradient[:number], gradient[number:-1] = transposed @ error, z.T @ error
-        gradient[:-1] += strength * w[:-1]
-        gradient[-1] = error.sum(axis=0)
-        return float(value + strength / 2 * (w[:-1] ** 2).sum()), gradient.ravel()
-
-    found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B",
-                     options={"maxiter": ITERATIONS, "maxcor": 5}).x.reshape(shape).astype(np.float32)
-    return found[:-1], found[-1]
+    features = most_frequent(kind, texts, number, None if words is None else words.buckets)
+    if features is None:
+        raise DataError("no word occurs in two texts of the pool, so a student has nothing to learn from; give a "
+                        "larger pool.")
+    return features
 
 
 @dataclass(frozen=True, eq=False)
@@ -286,8 +248,7 @@ class StudentCalibration:
 
     def __call__(self, student: Student) -> Student:
         """The student, calibrated."""
-        return replace(student, weights=student.weights / self.temperature, bias=student.bias / self.temperature,
-                       decision=self.decision)
+        return replace(student, linear=student.linear.scaled(1.0 / float(self.temperature)), decision=self.decision)
 
 
 def offsets(scores: Array, chosen: Matrix, rule: DecisionRule) -> Array:
@@ -406,7 +367,7 @@ def cross_fitted(kind: Kind, teacher: TrainedModel, texts: Sequence[str], words:
     vectors, parts = teacher.vectors(texts), []
     for fold in folds(labelled.labels, seed):
         other = refit(labelled.take(sorted({*range(len(labelled))} - {*fold})))
-        p = other.probabilities_of(other.classify(vectors).scores.cpu().numpy())
+        p = other.probabilities_of(other.classify(vectors, texts).scores.cpu().numpy())
         trial = fit_and_try(kind, other, texts, p, words)
         share = None if cascade is None else cascade["answered_by_student"]
         threshold = None if share is None else float(np.quantile(trial.confidence, 1 - share))

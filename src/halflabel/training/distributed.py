@@ -20,8 +20,7 @@ from torch import Tensor
 
 from halflabel.devices import reseed
 from halflabel.errors import HalflabelError, SettingError
-from halflabel.processes import Process
-from halflabel.training.interrupt import Interrupted
+from halflabel.processes import Interrupted, Process
 
 BACKENDS = {"cpu": "gloo", "cuda": "cpu:gloo,cuda:nccl", "xpu": "cpu:gloo,xpu:xccl"}
 PATIENCE = timedelta(days=1)  # one process may encode a large pool while the others wait

@@ -21,16 +21,14 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from halflabel.devices import reseed
 from halflabel.encoders.inputs import BatchSampler
 from halflabel.errors import SettingError
-from halflabel.events import EpochReport, Report, StepProgress, silent
-from halflabel.nn.label_frequencies import label_frequencies
-from halflabel.notices import Notice
+from halflabel.nn.pseudo_labels import label_frequencies
+from halflabel.notices import EpochReport, Notice, Report, StepProgress, silent
+from halflabel.processes import Interrupted, stop_requested
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.training.checkpoint import CheckpointStore, State, copied, on_cpu, snapshot
-from halflabel.training.collapse import PoolState
 from halflabel.training.distributed import RankLost
-from halflabel.training.interrupt import Interrupted, stop_requested
 from halflabel.training.objective import Objective, OptimizerPhase, Problem, StepBatch, StepResult
-from halflabel.training.statistics import EpochStatistics, epoch_statistics
+from halflabel.training.statistics import EpochStatistics, PoolState, epoch_statistics
 from halflabel.types import Plan
 
 DevScorer = Callable[[], float]  # scores the network as it stands on the dev set

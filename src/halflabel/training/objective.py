@@ -38,6 +38,7 @@ class SelfTraining:
     start: Callable[[StartInputs], StartResult] | None = None  # fits parts before the first step
     closed_form_head: bool = False  # the start leaves a usable classifier in the head
     custom_step: CustomStep | None = None  # what a step does, if not `Objective.self_training_step`
+    soft_labels: Callable[[], Tensor] | None = None  # of the pool, (N_u, K): a model of words learns them as well
     averaged_teacher: bool = False  # epoch statistics come from the averaged weights, not the current ones
     strong_views: bool = False  # train on an augmented view of an unlabelled text, pseudo-label the original
     logits: bool = False  # scores are log-odds of each label; otherwise labels share one softmax

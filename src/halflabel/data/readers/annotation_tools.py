@@ -1,17 +1,22 @@
-"""Exports of annotation tools: Label Studio (JSON, JSON-MIN, CSV), doccano and Prodigy (JSONL), `halflabel label`.
+"""Files of annotation tools: Label Studio (JSON, JSON-MIN, CSV), doccano and Prodigy (JSONL), `halflabel label`.
 
 Only labels that a person gave count: predictions, skipped and unannotated tasks are unlabelled. A text that two people
-annotated becomes two rows, so that disagreements are noticed.
+annotated becomes two rows, so that disagreements are noticed. Predicted labels are written in the shapes that the tools
+import.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from halflabel.data.readers.formats import SourceTable, from_records
+from halflabel.atomic import replace_file
+from halflabel.data.readers.formats import Row, SourceTable, Write, from_records, open_writer
 from halflabel.errors import DataError
 
 Record = dict[str, Any]
@@ -22,6 +27,8 @@ LABEL_STUDIO_COLUMNS = LABEL_STUDIO_KEYS | {"id", "created_at", "updated_at", "w
 DOCCANO_KEYS = ("Comments", "annotation_approver")  # of version 1.6 and later, and of older versions
 PRODIGY_ANSWERS = ("accept", "reject", "ignore")
 ACTIONS = ("label", "skip", "undo")  # with a text, in files of `halflabel label`
+PREDICTED = ("text", "label", "score", "labels", "scores")
+CONTROL, OBJECT = "label", "text"  # names of the choices and of the text in a Label Studio project
 
 
 class Annotation(NamedTuple):
@@ -191,3 +198,66 @@ def _answers(records: list[Record], position: Position, source: str) -> SourceTa
     table = from_records([{"text": records[i]["text"], "label": records[i]["label"]} for i in numbers],
                          lambda i: position(numbers[i]))
     return replace(table, roles={"text": "text", "label": "label"})
+
+
+@contextmanager
+def annotation_writer(file: Path, tool: str, names: Sequence[object]) -> Iterator[Write]:
+    """A function that writes rows of text, label and score for import into a tool; `names` are all labels."""
+    if tool == "label-studio":
+        with _json_array_writer(file) as put:
+            yield lambda rows: put([label_studio(row) for row in rows])
+        return
+    shapes: dict[str, Callable[[Row], Row]] = {"doccano": doccano, "prodigy": partial(prodigy, names=names),
+                                               "csv": dict}
+    with open_writer(file, "csv" if tool == "csv" else "jsonl") as put:
+        yield lambda rows: put([shapes[tool](row) for row in rows])
+
+
+@contextmanager
+def _json_array_writer(file: Path) -> Iterator[Write]:
+    """A function that appends objects to a JSON array."""
+    with replace_file(file) as temporary, open(temporary, "w", encoding="utf-8") as stream:
+        stream.write("[")
+        separator = "\n"
+
+        def write(rows: Sequence[Row]) -> None:
+            nonlocal separator
+            for row in rows:
+                stream.write(separator + json.dumps(row, ensure_ascii=False))
+                separator = ",\n"
+
+        yield write
+        stream.write("\n]\n")
+
+
+def _labels(row: Row) -> list[str]:
+    """The labels of a row, one or several, as text."""
+    return [str(name) for name in (row["labels"] if "labels" in row else [row["label"]])]
+
+
+def _score(row: Row) -> float:
+    """The score of a row: that of its least probable label, 0 without labels."""
+    return float(min(row["scores"], default=0.0) if "scores" in row else row["score"])
+
+
+def _others(row: Row) -> Row:
+    """The other columns of the input."""
+    return {name: value for name, value in row.items() if name not in PREDICTED}
+
+
+def label_studio(row: Row) -> dict[str, Any]:
+    """A task with a prediction, for a project with <Choices name="label" toName="text">."""
+    result = {"from_name": CONTROL, "to_name": OBJECT, "type": "choices", "value": {"choices": _labels(row)}}
+    return {"data": {"text": row["text"]} | _others(row),
+            "predictions": [{"model_version": "halflabel", "score": _score(row), "result": [result]}]}
+
+
+def doccano(row: Row) -> dict[str, Any]:
+    """A text with its labels; doccano keeps other keys as metadata."""
+    return {"text": row["text"], "label": _labels(row), "score": _score(row)} | _others(row)
+
+
+def prodigy(row: Row, names: Sequence[object]) -> dict[str, Any]:
+    """A choice among all labels in which the suggested ones are preselected."""
+    return {"text": row["text"], "options": [{"id": str(name), "text": str(name)} for name in names],
+            "accept": _labels(row), "meta": {"score": _score(row)} | _others(row)}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from halflabel.data.columns import arrow_strings
-from halflabel.data.readers.cells import text_cells
+from halflabel.data.labels import text_cells
 from halflabel.data.readers.files import File, first_line
 from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable, Write, flat_row, register_format
 from halflabel.errors import DataError, OutputError

@@ -11,6 +11,7 @@ import glob
 import gzip
 import hashlib
 import os
+import re
 import select
 import stat
 import sys
@@ -41,6 +42,7 @@ ZIP_MAGIC = b"PK\x03\x04"
 BINARY_MAGIC = (b"PAR1", b"ARROW1", b"\xff\xff\xff\xff", ZIP_MAGIC)  # no encoding: Parquet, Arrow, workbooks
 COMPRESSION_MAGIC = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 COMPRESSION_SUFFIXES = {".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"}
+LINE_END = re.compile(r"\r\n|\n|\r")
 UTF8 = "utf-8"
 # how the files that are opened are read: their encoding, whether a table has a header, the sheet of a workbook
 text_encoding: ContextVar[str] = ContextVar("text_encoding", default=UTF8)
@@ -362,6 +364,12 @@ def whole_lines(blocks: Iterable[bytes | None]) -> Iterator[bytes | None]:
         rest = [block[end:]]
     if last := b"".join(rest):
         yield last
+
+
+def split_lines(text: str) -> list[str]:
+    """Lines with the line ends of any system; unlike `str.splitlines` it does not split at other separators."""
+    lines = LINE_END.split(text)
+    return lines[:-1] if not lines[-1] else lines
 
 
 def as_files(sources: Iterable[Any]) -> list[Any]:

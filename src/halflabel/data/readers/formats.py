@@ -1,7 +1,8 @@
-"""File formats: the registry of readers and writers, and format detection.
+"""File formats: the registry of readers and writers, format detection, and writing rows and corpora.
 
 Each module of this package registers its formats when it is imported, and all are imported when a format is first
-needed: a new format, with its writer if it has one, is one new module.
+needed: a new format, with its writer if it has one, is one new module. Written files appear under their names only when
+they are complete.
 """
 
 from __future__ import annotations
@@ -9,17 +10,20 @@ from __future__ import annotations
 import codecs
 import pkgutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TextIO
 
+from halflabel.atomic import replace_file
 from halflabel.data import readers
+from halflabel.data.corpus import Corpus
 from halflabel.data.readers.files import File, compression_of, decode
-from halflabel.errors import DataError
+from halflabel.errors import DataError, OutputError
 
+WRITTEN_ROWS = 10_000  # at a time
 UNSUPPORTED = {
     b"\xd0\xcf\x11\xe0": ("an encrypted or old Excel", "save it as .xlsx without a password, or as CSV"),
     b"\xff\xfe": ("UTF-16 text, not a UTF-8", "save it as UTF-8, or name its encoding with --encoding utf-16"),
@@ -191,3 +195,43 @@ def flat_row(row: Row) -> Row:
     probabilities = {f"p_{name}": p for name, p in row.get("probabilities", {}).items()}
     return {name: list(value) if isinstance(value, tuple) else value for name, value in row.items()
             if name != "probabilities"} | probabilities
+
+
+@contextmanager
+def open_writer(file: Path, kind: str) -> Iterator[Write]:
+    """A function that writes rows; the file is replaced when all are written, and unchanged if that fails."""
+    form = formats()[kind]
+    with replace_file(file) as temporary:
+        if form.file_writer is not None:
+            with form.file_writer(temporary) as write:
+                yield write
+        else:
+            with open(temporary, "w", encoding="utf-8", newline="") as stream:
+                yield text_writer(stream, kind)
+
+
+def text_writer(stream: TextIO, kind: str) -> Write:
+    """A function that writes rows to a text stream and flushes it."""
+    make = formats()[kind].text_writer
+    assert make is not None, f"{kind} is not a text format"
+    put = make(stream)
+
+    def write(rows: Sequence[Row]) -> None:
+        put(rows)
+        stream.flush()
+    return write
+
+
+def write(corpus: Corpus, file: str | Path, kind: str | None = None) -> None:
+    """Writes a corpus as a file that `read` can read: texts, labels if there are any, and views."""
+    chosen = kind or next((name for name, form in formats().items()
+                           if form.writable and Path(file).suffix.lower() in form.suffixes), None)
+    if chosen is None:
+        raise OutputError(f"the suffix of {file} names no format; use one of {', '.join(output_formats())}")
+    labelled = any(label is not None for label in corpus.labels)
+    names = [f"aug_{i}" for i in range(len(corpus.views[0]))] if corpus.views else []
+    with open_writer(Path(file), chosen) as put:
+        for start in range(0, max(1, len(corpus)), WRITTEN_ROWS):
+            rows = range(start, min(start + WRITTEN_ROWS, len(corpus)))
+            put([{"text": corpus.texts[i]} | ({"label": corpus.labels[i]} if labelled else {})
+                 | dict(zip(names, corpus.views[i] if names else (), strict=True)) for i in rows])

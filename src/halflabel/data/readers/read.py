@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from halflabel.data.corpus import Corpus, TextLabel
-from halflabel.data.readers.cells import label_cells, text_cells
+from halflabel.data.labels import label_cells, text_cells
 from halflabel.data.readers.columnar import dataset_folder, frame_table
 from halflabel.data.readers.files import File, as_files, reading_as, within_memory
 from halflabel.data.readers.formats import ReadOptions, SourceTable, numbered, read_table

@@ -1,4 +1,4 @@
-"""JSON: an array of objects, or one object per line (JSON Lines)."""
+"""Records: plain text with one text per line, JSON Lines with one object per line, and JSON arrays of objects."""
 
 from __future__ import annotations
 
@@ -8,35 +8,86 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from halflabel.data.columns import arrow_strings
+from halflabel.data.labels import text_cells
 from halflabel.data.readers.annotation_tools import annotation_table
-from halflabel.data.readers.cells import text_cells
-from halflabel.data.readers.files import HEAD, File, decode, line_blocks
-from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable, Write, from_records, register_format
+from halflabel.data.readers.files import HEAD, File, decode, line_blocks, split_lines, whole_lines
+from halflabel.data.readers.formats import (
+    Format,
+    ReadOptions,
+    Row,
+    SourceTable,
+    Write,
+    empty,
+    from_records,
+    register_format,
+)
 from halflabel.errors import DataError
 
 Position = Callable[[int], str]
+BLOCK = 1 << 20  # bytes in memory at a time; lines may be so short that each takes 50 times as much there
 
 
-def read(file: File, options: ReadOptions) -> SourceTable:
+def read_lines(file: File, options: ReadOptions) -> SourceTable:
+    """Each line is a text; there is no header."""
+    return _lines_table(split_lines(file.text()))
+
+
+def lines_head(file: File, options: ReadOptions) -> SourceTable:
+    """The only column; its rows are not read."""
+    return _lines_table([""])
+
+
+def _lines_table(lines: list[str]) -> SourceTable:
+    return SourceTable(["text"], len(lines), lambda name: lines, lambda i: f"line {i + 1}", typed=False)
+
+
+def stream_lines(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
+    """The lines, a block at a time."""
+    first = 1
+    for block in line_blocks(file, BLOCK):
+        lines = split_lines(decode(block, file.name, first=first))
+        first += block.count(b"\n")
+        yield [arrow_strings(lines)]
+
+
+def follow_lines(file: File, patience: float) -> Iterator[str | None]:
+    """The lines of a stream as they arrive, and None whenever no more arrive within `patience` seconds."""
+    count = 0
+    for block in whole_lines(file.follow(patience)):
+        if block is None:
+            yield None
+            continue
+        lines = split_lines(decode(block, file.name, first=count + 1))
+        count += len(lines)
+        yield from lines
+    if not count:
+        raise empty(file)
+
+
+register_format(Format("txt", (".txt", ".text"), read_lines, stream=stream_lines, head=lines_head,
+                       confidence=lambda text, options: 0.1))  # if no other format recognises the text
+
+
+def read_json(file: File, options: ReadOptions) -> SourceTable:
     """All objects of the file."""
     parse = _parse_array if _is_array(file) else _parse_lines
     return _table(*parse(file.text(), file.name), file.name)
 
 
-def head(file: File, options: ReadOptions) -> SourceTable:
+def json_head(file: File, options: ReadOptions) -> SourceTable:
     """The first block of lines; an array is read whole."""
     if _is_array(file):
-        return read(file, options)
+        return read_json(file, options)
     block = next(line_blocks(file, HEAD), b"")
     return _table(*_parse_lines(decode(block, file.name), file.name), file.name)
 
 
-def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
+def stream_json(file: File, options: ReadOptions, columns: list[str]) -> Iterator[list[Any]]:
     """Columns of one object per line, a block at a time; arrays and exports of annotation tools are read whole."""
     import pyarrow as pa
 
-    if _is_array(file) or head(file, options).roles:
-        table = read(file, options)
+    if _is_array(file) or json_head(file, options).roles:
+        table = read_json(file, options)
         yield [_texts(table.column(name), name, file, table.position) for name in columns]
         return
     first = 1
@@ -51,11 +102,11 @@ def stream(file: File, options: ReadOptions, columns: list[str]) -> Iterator[lis
         yield [column.cast(pa.large_string()) for column in batch]
 
 
-def rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], Position]]:
+def json_rows(file: File, options: ReadOptions) -> Iterator[tuple[list[Row], Position]]:
     """The objects with all keys of the first block, a block at a time; arrays are read whole."""
-    first_rows = head(file, options)
+    first_rows = json_head(file, options)
     if _is_array(file) or first_rows.roles:
-        table = read(file, options)
+        table = read_json(file, options)
         columns = [table.column(name) for name in table.names]
         yield [dict(zip(table.names, row, strict=True)) for row in zip(*columns, strict=True)], table.position
         return
@@ -140,6 +191,6 @@ def jsonl_writer(stream: TextIO) -> Write:
     return write
 
 
-register_format(Format("jsonl", (".jsonl", ".ndjson"), read, stream=stream, rows=rows, head=head,
+register_format(Format("jsonl", (".jsonl", ".ndjson"), read_json, stream=stream_json, rows=json_rows, head=json_head,
                        confidence=looks_like_json, text_writer=jsonl_writer))
-register_format(Format("json", (".json",), read, stream=stream, rows=rows, head=head))
+register_format(Format("json", (".json",), read_json, stream=stream_json, rows=json_rows, head=json_head))

@@ -1,4 +1,4 @@
-"""`halflabel encoders`: the encoders that are known by name; `halflabel encoders get` fetches one."""
+"""What there is to choose from: `halflabel methods`, and `halflabel encoders`, which also fetches and measures them."""
 
 from __future__ import annotations
 
@@ -16,13 +16,55 @@ from halflabel.cli.train import STOPPED
 from halflabel.encoders.catalogue import CATALOGUE, MINILM, check_weights, fetch, find_place, own_folder
 from halflabel.errors import SettingError
 
-app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
+encoders_app = typer.Typer(pretty_exceptions_enable=False, rich_markup_mode=None)
 TRIAL = 64  # texts by which the speed is measured
 COLUMNS = {"name": -15, "parameters": 7, "width": 5, "tokens": 6, "licence": -10, "languages": -9, "speed": 5,
            "here": -6}  # widths, negative for columns that are aligned on the left
 
 
-@app.callback(invoke_without_command=True)
+def methods(*, json: options.Json = False, markdown: options.Markdown = False,
+            config: options.Config = None) -> None:
+    """List the methods with their hyper-parameters.
+
+    \b
+    halflabel methods
+    halflabel train labelled.csv --unlabelled pool.csv --method bdd-f --set m=0.2 --out model
+    """
+    from halflabel.methods import METHODS
+    from halflabel.settings import DEFAULT_METHODS
+
+    entries: list[dict[str, Any]] = [
+        {"name": m.name, "task": m.task, "paper": m.paper, "summary": m.summary, "settings": m.defaults,
+         "runs_on": m.runs_on, "file": m.file, "default": m.name in DEFAULT_METHODS.values()} for m in METHODS.values()]
+    if json:
+        console.say_json(entries)
+        return
+    if markdown:
+        console.say(methods_page(entries))
+        return
+    for entry in entries:
+        settings = " ".join(f"{key}={value}" for key, value in entry["settings"].items())
+        default = f"; the default for {entry['task']}" if entry["default"] else ""
+        console.say(f"{entry['name']}  ({entry['task']}; {entry['paper']}{default})")
+        console.say(f"    {entry['summary']}")
+        if settings:
+            console.say(f"    {settings}")
+
+
+def methods_page(entries: list[dict[str, Any]]) -> str:
+    """docs/methods.md."""
+    lines = ["# The methods", "", "Written by `halflabel methods --markdown` from the registry. Defaults are those of "
+             "the method's paper or, where it is silent, of its public code; `--set name=value` changes one.", "",
+             "| name | paper | task | runs on | file |", "|---|---|---|---|---|"]
+    lines += [f"| [`{m['name']}`](#{m['name']}) | {m['paper']} | {m['task']} | {m['runs_on']} | "
+              f"[{m['file']}](../src/{m['file']}) |" for m in entries]
+    for m in entries:
+        settings = ", ".join(f"`{key}={value}`" for key, value in m["settings"].items())
+        lines += ["", f"## {m['name']}", "", m["summary"], "", f"Settings: {settings or 'none'}."]
+    return "\n".join(lines)
+
+
+@encoders_app.callback(invoke_without_command=True)
 def encoders(
     ctx: typer.Context,
     *,
@@ -47,13 +89,13 @@ def encoders(
     if json:
         console.say_json(entries)
         return
-    for line in page(entries):
+    for line in encoders_page(entries):
         console.say(line)
     if not measure and not all(entry["speed"] for entry in entries if entry["here"]):
         console.hint("measure the speed of those that are here with `halflabel encoders --measure`")
 
 
-@app.command()
+@encoders_app.command()
 def get(
     name: Annotated[str, options.argument(metavar="NAME", help="A name that `halflabel encoders` lists.")],
     *,
@@ -84,7 +126,7 @@ def get(
     console.say(f"{name}: {folder}")
 
 
-def page(entries: list[dict[str, Any]]) -> list[str]:
+def encoders_page(entries: list[dict[str, Any]]) -> list[str]:
     """The list as lines of at most 80 columns; a table of rich would cut names where there is no terminal."""
     def cell(value: object, width: int) -> str:
         text = "-" if value is None else str(value)
@@ -130,8 +172,7 @@ def read_speeds() -> dict[str, float]:
 def measure_speeds() -> dict[str, float]:
     """Texts per second by `key`, measured now for all encoders that are here."""
     from halflabel.data.corpus import sample
-    from halflabel.encoders.loading import load_encoder
-    from halflabel.encoders.selection import texts_per_second
+    from halflabel.encoders.loading import load_encoder, texts_per_second
 
     texts = sample("test").texts[:TRIAL]
     here = [name for name, known in CATALOGUE.items() if find_place(known) is not None]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from conftest import tiny_texts
 from halflabel.encoders.inputs import padded
 from halflabel.encoders.loading import load_encoder
-from halflabel.encoders.smooth_quant import OUTLIERS, Smoothed, smooth
+from halflabel.persistence.onnx_export import OUTLIERS, Smoothed, smooth
 
 
 def quantised(x: Tensor, weight: Tensor) -> Tensor:

@@ -1,0 +1,329 @@
+"""Linear models on TF-IDF n-grams that predict by numpy alone. No torch, scipy or scikit-learn to predict.
+
+Features are hashed n-grams of words or of characters. Texts are lower-cased and joined into one array of code points,
+on which n-grams are found and hashed without a loop over texts or words. An import of scikit-learn would take longer
+than predicting ten thousand texts.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+
+from halflabel.errors import ModelError
+from halflabel.types import Progress, Task
+
+Array = NDArray[np.floating]
+Floats = NDArray[np.float32]
+Kind = Literal["static", "words", "characters"]  # static: words, whose weights are fitted with vectors of words
+KINDS: tuple[Kind, ...] = get_args(Kind)
+BITS = 20
+BUCKETS = 1 << BITS
+CHUNK = 512  # texts whose n-grams are in memory at a time
+GATHERED = 1 << 21  # weights that are gathered at a time, at most
+FITTED_CHUNK = 4096  # texts whose n-grams are found at a time to fit a model
+MIN_FREQUENCY = 2  # texts in which a kept n-gram occurs
+MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a model: 4 MB in float16
+STRENGTH = 0.1  # of the penalty on weights; scikit-learn's C is its inverse
+ITERATIONS, FEW_ITERATIONS = 60, 30
+LENGTHS = (3, 4, 5)  # of n-grams of characters
+BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial hash; odd, so that it has an inverse modulo 2^64
+INVERSE = np.uint64(pow(int(BASE), -1, 1 << 64))
+MIXER = np.uint64(0xD6E8FEB86659FD93)
+NEWLINE = 10
+SEPARATOR, PART, ALONE = 0, 1, 2  # what a character is to a word: between words, part of one, or a word by itself
+LAST = 0xFFFF  # characters beyond, such as emoji, are words by themselves
+IDEOGRAPHS = ((0x3040, 0x3100), (0x3400, 0xA000), (0xF900, 0xFB00))  # of scripts that put no spaces between words
+
+Codes = NDArray[np.uint32]
+Hashes = NDArray[np.uint64]
+Ints = NDArray[np.int64]
+
+
+class SparseRows(NamedTuple):
+    """Rows of TF-IDF values of length one: row i has the entries bounds[i] to bounds[i + 1]."""
+
+    values: NDArray[np.float32]
+    features: NDArray[np.integer]
+    bounds: NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class TfIdf:
+    """N-grams to TF-IDF vectors, of the features that were kept: (F,) buckets in rising order and their idf."""
+
+    kind: Kind
+    buckets: NDArray[np.uint32]
+    idf: NDArray[np.float32]
+
+    def __call__(self, texts: Sequence[str]) -> SparseRows:
+        """Sublinear term frequency times idf, scaled to length one."""
+        rows, found = occurrences(texts, self.kind)
+        features = self.feature_of[found]
+        known = features >= 0
+        keys = np.sort(rows[known] * BUCKETS + features[known])
+        first = np.flatnonzero(np.diff(keys, prepend=-1))
+        counts = np.diff(first, append=len(keys))
+        rows, features = keys[first] >> BITS, keys[first] & (BUCKETS - 1)
+        values = (1.0 + np.log(counts, dtype=np.float32)) * self.idf[features]
+        norms = np.sqrt(np.bincount(rows, values * values, len(texts))).astype(np.float32)
+        bounds = np.searchsorted(rows, np.arange(len(texts) + 1))
+        return SparseRows((values / norms[rows]).astype(np.float32), features, bounds)
+
+    @cached_property
+    def feature_of(self) -> NDArray[np.int32]:
+        """The feature of each bucket, -1 for none."""
+        table = np.full(BUCKETS, -1, np.int32)
+        table[self.buckets] = np.arange(len(self.buckets))
+        return table
+
+
+@dataclass(frozen=True, eq=False)
+class NgramModel:
+    """Logits of labels, linear in the TF-IDF values of a text."""
+
+    features: TfIdf
+    weights: Floats  # (F, K)
+    bias: Floats  # (K,)
+
+    def logits(self, texts: Sequence[str], progress: Progress | None = None) -> Floats:
+        """(N, K)."""
+        logits = np.empty((len(texts), len(self.bias)), np.float32)
+        for start in range(0, len(texts), CHUNK):
+            logits[start : start + CHUNK] = self._product(self.features(texts[start : start + CHUNK])) + self.bias
+            if progress is not None:
+                progress(min(start + CHUNK, len(texts)), len(texts))
+        return logits
+
+    def _product(self, x: SparseRows) -> Floats:
+        """x @ weights, (N, K), with as many texts at a time as `GATHERED` allows."""
+        number, labels = len(x.bounds) - 1, len(self.bias)
+        product = np.zeros((number, labels), np.float32)
+        entries = max(1, GATHERED // labels)
+        start = 0
+        while start < number:
+            end = max(start + 1, int(np.searchsorted(x.bounds, x.bounds[start] + entries, "right")) - 1)
+            part = slice(x.bounds[start], x.bounds[end])
+            filled = start + np.flatnonzero(np.diff(x.bounds[start : end + 1]))  # reduceat has no empty sums
+            if len(filled):
+                gathered = self.weights[x.features[part]]
+                gathered *= x.values[part, None]
+                product[filled] = np.add.reduceat(gathered, x.bounds[filled] - x.bounds[start], axis=0)
+            start = end
+        return product
+
+    def scaled(self, factor: float) -> NgramModel:
+        """The model whose logits are `factor` times those of this one."""
+        return replace(self, weights=np.float32(factor) * self.weights, bias=np.float32(factor) * self.bias)
+
+    def as_stored(self) -> NgramModel:
+        """The model as it is after a file has rounded its weights."""
+        return replace(self, weights=self.weights.astype(np.float16).astype(np.float32))
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """What a file keeps of it, besides the kind of its n-grams."""
+        return {"buckets": self.features.buckets, "idf": self.features.idf, "bias": self.bias,
+                "weights": self.weights.astype(np.float16)}
+
+
+def read_ngram_model(file: Path, kind: Kind, labels: int, remedy: str) -> NgramModel:
+    """A model from its tensors, if their types and shapes fit so many labels and all weights are finite."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if not file.is_file():
+        raise ModelError(f"{file} is missing; {remedy}")
+    try:
+        tensors: dict[str, Any] = load_file(file)
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{file} is damaged ({error}); {remedy}") from None
+    number = len(tensors["buckets"]) if "buckets" in tensors and tensors["buckets"].ndim else 0
+    shapes = {"buckets": ("uint32", (number,)), "idf": ("float32", (number,)),
+              "weights": ("float16", (number, labels)), "bias": ("float32", (labels,))}
+    if {name: (str(array.dtype), array.shape) for name, array in tensors.items()} != shapes:
+        raise ModelError(f"{file} does not fit {labels} labels; {remedy}")
+    buckets = tensors["buckets"].astype(np.int64)
+    if (not number or buckets[-1] >= BUCKETS or (np.diff(buckets) <= 0).any()
+            or not all(np.isfinite(array).all() for array in tensors.values())):
+        raise ModelError(f"{file} has weights or n-grams that are impossible; {remedy}")
+    return NgramModel(TfIdf(kind, tensors["buckets"], tensors["idf"]), tensors["weights"].astype(np.float32),
+                      tensors["bias"])
+
+
+# Fitting
+
+
+def fit_ngram_model(texts: Sequence[str], y: Array, held_out: NDArray[np.int64]) -> tuple[NgramModel, Array] | None:
+    """Softmax regression of soft labels y (N, K) on words and pairs of words; None if no word is in two texts.
+
+    Also the logits of the rows `held_out`, by a model that did not learn these.
+    """
+    features = most_frequent("words", texts, min(MAX_FEATURES, MAX_WEIGHTS // y.shape[1]))
+    if features is None:
+        return None
+    x, y, others = tf_idf_matrix(features, texts), y.astype(np.float32), np.ones(len(texts), dtype=bool)
+    others[held_out] = False
+    (weights, bias), (trial, trial_bias) = (
+        fit_linear(x[rows], np.zeros((len(rows), 0), np.float32), y[rows], "multi-class", STRENGTH, FEW_ITERATIONS)
+        for rows in (np.arange(len(texts)), np.flatnonzero(others)))
+    return NgramModel(features, weights, bias), x[held_out] @ trial + trial_bias
+
+
+def most_frequent(kind: Kind, texts: Sequence[str], number: int, also: NDArray[np.int64] | None = None) -> TfIdf | None:
+    """So many n-grams that are in most texts, at least in two, or in the buckets `also`; None if there are none."""
+    frequency = np.zeros(BUCKETS, np.int64)
+    for start in range(0, len(texts), FITTED_CHUNK):
+        rows, buckets = occurrences(texts[start : start + FITTED_CHUNK], kind)
+        frequency += np.bincount(np.unique(rows * BUCKETS + buckets) % BUCKETS, minlength=BUCKETS)
+    eligible = frequency >= MIN_FREQUENCY
+    if not eligible.any():
+        return None
+    if also is not None:
+        eligible[also] = True
+    kept = np.sort(np.argsort(np.where(eligible, -frequency, 1), kind="stable")[: min(number, int(eligible.sum()))])
+    idf = np.log((1 + len(texts)) / (1 + frequency[kept])) + 1.0
+    return TfIdf(kind, kept.astype(np.uint32), idf.astype(np.float32))
+
+
+def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
+    """The features of texts as a scipy matrix, (N, F)."""
+    from scipy.sparse import csr_matrix, vstack
+
+    parts = [features(texts[start : start + FITTED_CHUNK]) for start in range(0, len(texts), FITTED_CHUNK)]
+    return vstack([csr_matrix((x.values, x.features, x.bounds), (len(x.bounds) - 1, len(features.buckets)))
+                   for x in parts], format="csr")
+
+
+def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterations: int = ITERATIONS
+               ) -> tuple[Floats, Floats]:
+    """Logistic regression of soft labels y (N, K) on sparse x (N, F) and dense z (N, H): a softmax, or sigmoids.
+
+    Returns weights (F + H, K) and bias (K,).
+    """
+    from scipy.optimize import minimize
+    from scipy.special import expit, log_softmax
+
+    number, shape = x.shape[1], (x.shape[1] + z.shape[1] + 1, y.shape[1])
+    transposed = x.T.tocsr()
+
+    def loss(flat: Array) -> tuple[float, Array]:
+        w = flat.reshape(shape)
+        narrow = w[:-1].astype(np.float32)
+        scores = (x @ narrow[:number] + z @ narrow[number:] + w[-1]).astype(np.float32)
+        if task == "multi-class":
+            log_p = log_softmax(scores, axis=1)
+            value, error = -(y * log_p).sum(), np.exp(log_p) - y
+        else:
+            value, error = (np.logaddexp(0.0, scores) - y * scores).sum(), expit(scores) - y
+        gradient = np.empty(shape)
+        gradient[:number], gradient[number:-1] = transposed @ error, z.T @ error
+        gradient[:-1] += strength * w[:-1]
+        gradient[-1] = error.sum(axis=0)
+        return float(value + strength / 2 * (w[:-1] ** 2).sum()), gradient.ravel()
+
+    found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B",
+                     options={"maxiter": iterations, "maxcor": 5}).x.reshape(shape).astype(np.float32)
+    return found[:-1], found[-1]
+
+
+# N-grams
+
+
+class Occurrences(NamedTuple):
+    """N-grams as they occur: the row of the text and the bucket of the hash, (M,) each."""
+
+    rows: Ints
+    buckets: Ints
+
+
+def occurrences(texts: Sequence[str], kind: Kind) -> Occurrences:
+    """All n-grams of the texts: words and pairs of words, or 3 to 5 characters within a word and its borders."""
+    lowered = [text.lower() for text in texts]
+    codes = _codes("\n".join(["", *lowered, ""]))
+    lengths = np.fromiter(map(len, lowered), np.int64, len(lowered))
+    row_of = np.repeat(np.arange(len(lowered)), lengths + 1)  # of each character but the first, a newline
+    positions, hashes = (_characters if kind == "characters" else _words)(codes, row_of)
+    return Occurrences(row_of[positions], ((hashes * MIXER) >> np.uint64(64 - BITS)).astype(np.int64))
+
+
+def distinct_words(texts: Sequence[str]) -> list[str]:
+    """The words of the texts, lower-cased, in order."""
+    joined = "\n".join(["", *(text.lower() for text in texts), ""])
+    starts, ends = _word_bounds(_codes(joined))
+    return sorted({joined[start:end] for start, end in zip(starts.tolist(), ends.tolist(), strict=True)})
+
+
+def _codes(text: str) -> Codes:
+    return np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+
+
+def _word_bounds(codes: Codes) -> tuple[Ints, Ints]:
+    """Where words start and end."""
+    kinds = _word_characters()[np.minimum(codes, LAST)]
+    inside, alone = kinds != SEPARATOR, kinds == ALONE
+    joined = inside[1:] & inside[:-1] & ~alone[1:] & ~alone[:-1]  # a character continues the word of the one before
+    return np.flatnonzero(inside[1:] & ~joined) + 1, np.flatnonzero(inside[:-1] & ~joined) + 1
+
+
+def _words(codes: Codes, row_of: Ints) -> tuple[Ints, Hashes]:
+    """Positions and hashes of words and of pairs of neighbouring words of a text."""
+    starts, ends = _word_bounds(codes)
+    powers, inverses = _powers(len(codes))
+    prefix = np.zeros(len(codes) + 1, np.uint64)
+    np.cumsum(codes * powers, out=prefix[1:])
+    words = (prefix[ends] - prefix[starts]) * inverses[starts]
+    rows = row_of[starts - 1]
+    together = np.flatnonzero(rows[1:] == rows[:-1])
+    pairs = words[together] * MIXER + (words[together + 1] ^ BASE)
+    return np.concatenate([starts, starts[together]]) - 1, np.concatenate([words, pairs])
+
+
+def _characters(codes: Codes, row_of: Ints) -> tuple[Ints, Hashes]:
+    """Positions and hashes of n-grams that have whitespace at most at their ends."""
+    space = _whitespace()[np.minimum(codes, LAST)]
+    values = np.where(space, np.uint32(32), codes).astype(np.uint64)
+    before = np.concatenate([[0], np.cumsum(space)])  # whitespace before each position
+    hashes = values[:-1] * BASE + values[1:]
+    positions, found = [], []
+    for n in LENGTHS:
+        hashes = hashes[: len(values) - n + 1] * BASE + values[n - 1 :]
+        within = np.flatnonzero(before[n - 1 : len(values)] == before[1 : len(values) - n + 2])
+        positions.append(within)
+        found.append(hashes[within] + np.uint64(n))
+    return np.concatenate(positions), np.concatenate(found)
+
+
+@cache
+def _word_characters() -> NDArray[np.uint8]:
+    """What each character up to LAST is to a word: letters, marks and numbers are parts of it."""
+    kinds = np.array([PART if unicodedata.category(chr(code))[0] in "LMN" else SEPARATOR for code in range(LAST + 1)],
+                     np.uint8)
+    for low, high in IDEOGRAPHS:
+        kinds[low:high] *= ALONE
+    kinds[LAST] = ALONE
+    return kinds
+
+
+@cache
+def _whitespace() -> NDArray[np.bool_]:
+    return np.array([chr(code).isspace() for code in range(LAST + 1)])
+
+
+_known_powers = np.ones((2, 1), np.uint64)
+
+
+def _powers(number: int) -> tuple[Hashes, Hashes]:
+    """Powers of BASE and of its inverse; they are kept, since every chunk of texts needs them."""
+    global _known_powers
+    if _known_powers.shape[1] < number:
+        factors = np.ones((2, 1 << number.bit_length()), np.uint64)
+        factors[0, 1:], factors[1, 1:] = BASE, INVERSE
+        _known_powers = np.cumprod(factors, axis=1, dtype=np.uint64)
+    return _known_powers[0, :number], _known_powers[1]
