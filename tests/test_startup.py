@@ -64,12 +64,13 @@ def test_predicting_with_a_student_takes_less_than_six_tenths(tmp_path: Path) ->
     import numpy as np
 
     from halflabel.data.labels import Classes
-    from halflabel.students.student import Student, TfIdf
+    from halflabel.encoders.ngrams import NgramModel, TfIdf
+    from halflabel.students.student import Student
 
     number = 100_000
     features = TfIdf("words", np.arange(number, dtype=np.uint32), np.ones(number, np.float32))
     weights, bias = np.zeros((number, 4), np.float32), np.zeros(4, np.float32)
-    Student(Classes(("a", "b", "c", "d")), "multi-class", features, weights, bias).save(tmp_path / "student")
+    Student(Classes(("a", "b", "c", "d")), "multi-class", NgramModel(features, weights, bias)).save(tmp_path / "student")
     (tmp_path / "new.txt").write_text("one text\nanother\n", encoding="utf-8")
     code = (f"import sys, time; sys.argv = ['halflabel', 'predict', {str(tmp_path / 'student')!r}, "
             f"{str(tmp_path / 'new.txt')!r}]\n"

