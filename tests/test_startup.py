@@ -69,8 +69,8 @@ def test_predicting_with_a_student_takes_less_than_six_tenths(tmp_path: Path) ->
 
     number = 100_000
     features = TfIdf("words", np.arange(number, dtype=np.uint32), np.ones(number, np.float32))
-    weights, bias = np.zeros((number, 4), np.float32), np.zeros(4, np.float32)
-    Student(Classes(("a", "b", "c", "d")), "multi-class", NgramModel(features, weights, bias)).save(tmp_path / "student")
+    linear = NgramModel(features, np.zeros((number, 4), np.float32), np.zeros(4, np.float32))
+    Student(Classes(("a", "b", "c", "d")), "multi-class", linear).save(tmp_path / "student")
     (tmp_path / "new.txt").write_text("one text\nanother\n", encoding="utf-8")
     code = (f"import sys, time; sys.argv = ['halflabel', 'predict', {str(tmp_path / 'student')!r}, "
             f"{str(tmp_path / 'new.txt')!r}]\n"

@@ -63,7 +63,7 @@ def test_wilsons_interval() -> None:
 
 def test_a_trained_model_is_as_sure_as_held_out_labels_allow(tuned: TextClassifier, tmp_path: Path) -> None:
     model = tuned.model_
-    sure = model.probabilities(POOL).max(axis=1).mean()  # words have learned all these texts, but not when it was fitted
+    sure = model.probabilities(POOL).max(axis=1).mean()  # words have learned these texts, but not when this was fitted
     assert sure == pytest.approx(model.facts["start"]["confidence"], abs=0.02)
     before = replace(model, facts=model.facts | {"temperature": 1.0}).probabilities(TEXTS)
     p = model.probabilities(TEXTS)
