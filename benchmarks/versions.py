@@ -21,7 +21,7 @@ from pathlib import Path
 from protocol import Results, load, sample_per_class
 
 HERE = Path(__file__).parent.parent
-POOL, TEST, STEPS = 2000, 2000, 60
+POOL, TEST, STEPS = 600, 1000, 20
 
 
 def main() -> None:
