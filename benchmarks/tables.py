@@ -116,6 +116,30 @@ def accuracy() -> str:
     return markdown(["method", *(x for n in shots for x in (f"{n} labels per class", "time"))], body)
 
 
+def torture() -> str:
+    """What the torture bench tried, and what went wrong."""
+    by = {what: rows for (what,), rows in grouped(lines("torture"), "what").items()}
+    kills, together = by["kills"], by["together"]
+    disk = {(row["job"], row["kind"], row.get("place"), row.get("size")): row["good"] for row in by["disk"]}
+    body = [["SIGKILL at a random moment, then resumed", f"{sum(row['kills'] for row in kills):,} kills in "
+             f"{len({row['job'] for row in kills})} kinds of jobs",
+             f"{sum(bool(row['problems'] or row['lost'] or row['different'] or row['left_behind']) for row in kills)} "
+             "rounds lost or changed something"],
+            ["full disk, read-only folder", f"{len(by['disk'])} times",
+             f"{sum(not good for good in disk.values())} went wrong when last tried"]]
+    for what, label in (("files", "damaged or hostile files"), ("models", "mutated model folders")):
+        body.append([label, f"{sum(row['cases'] for row in by[what]):,}",
+                     f"{sum(sum(row['defects'].values()) for row in by[what])} defects; "
+                     f"{sum(row['refused'] for row in by[what]):,} refused"])
+    body.append(["processes in one folder and one cache", f"{len(together)} rounds",
+                 f"{sum(not row['good'] for row in together)} went wrong"])
+    for row in by["soak summary"][-2:]:
+        body.append([f"soak, `{row['process']}`", f"{row['minutes']} minutes", f"{row['first_mb']:.0f} MB after ten "
+                     f"minutes, {row['last_mb']:.0f} MB at the end; open files {row['open_files'][0]} and "
+                     f"{row['open_files'][1]}"])
+    return markdown(["what", "how often", "result"], body)
+
+
 DECIDE = {"lift/laptop": "**halflabel**", "lift/frozen": "**halflabel**, plan `frozen`", "setfit": "SetFit",
           "self-training": "self-training", "logreg": "logistic regression", "constant": "one class"}
 
@@ -759,7 +783,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
     answers(row), str(row["wrong"]), f"{row['megabytes_before']:,.0f}, {row['megabytes_after']:,.0f} MB"])
 
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "decide": decide, "balance": balance, "bdd": bdd,
+    "accuracy": accuracy, "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
     "floor": floor, "start": start, "names": names, "words": words,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean, "stretch": stretch, "parity": parity,
