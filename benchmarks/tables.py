@@ -120,7 +120,7 @@ def torture() -> str:
     """What the torture bench tried, and what went wrong."""
     by = {what: rows for (what,), rows in grouped(lines("torture"), "what").items()}
     kills, together = by["kills"], by["together"]
-    disk = {(row["job"], row["kind"], row.get("place"), row.get("size")): row["good"] for row in by["disk"]}
+    disk = {(row["job"], row["kind"], row.get("place"), row.get("kilobytes")): row["good"] for row in by["disk"]}
     body = [["SIGKILL at a random moment, then resumed", f"{sum(row['kills'] for row in kills):,} kills in "
              f"{len({row['job'] for row in kills})} kinds of jobs",
              f"{sum(bool(row['problems'] or row['lost'] or row['different'] or row['left_behind']) for row in kills)} "
