@@ -375,10 +375,11 @@ def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective,
 
 
 def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, source: str, votes: int = 1) -> Decision:
-    """Decision rules for a method's scores (N, K): log-odds are cut at 0, angular scores at labelled frequencies.
+    """Decision rules for a method's scores (N, K): log-odds are cut at 0, others at labelled frequencies.
 
-    Scores that are sums of several votes are averaged.
+    Of scores that are the sum of several votes, the mean is calibrated. It is cautious about rare labels, so that they
+    are better cut at labelled frequencies too.
     """
     method, frequencies = objective.method, label_frequencies(problem.y.cpu()).double().numpy()
     return Decision.fit(scores, frequencies, source=source, logits=method.logits, slope=method.slope / votes,
-                        chosen="fixed" if method.logits else "prior-quantile")
+                        chosen="fixed" if method.logits and votes == 1 else "prior-quantile")

@@ -60,7 +60,7 @@ def test_scores_are_those_of_the_network_and_of_the_words(either: TrainedModel) 
 
 def test_probabilities_of_several_labels_are_the_mean_of_both_votes(several: TrainedModel) -> None:
     calibration = several.rules.calibration
-    assert calibration.logits and calibration.slope == 0.5
+    assert calibration.logits and calibration.slope == 0.5 and several.rules.chosen == "prior-quantile"
     assert several.rules.rule("prior-quantile").fitted_on == "120 unlabelled texts"
     new, topics = tiny_texts(15, seed=5)
     scores = several.scores(new)
@@ -114,7 +114,8 @@ def test_without_a_pool_words_have_no_vote(tiny_encoder: str, method: str) -> No
     assert isinstance(alone, TrainedModel)
     assert alone.words is None and alone.config()["format"] == 1
     if method == "lift-ml":
-        assert alone.rules.calibration.slope == 1.0 and not alone.rules.calibration.offset.any()
+        calibration = alone.rules.calibration
+        assert alone.rules.chosen == "fixed" and calibration.slope == 1.0 and not calibration.offset.any()
 
 
 def test_with_other_methods_words_have_no_vote(tiny_encoder: str) -> None:
