@@ -65,9 +65,12 @@ def compare(name: str, options: argparse.Namespace,
 
 def run(method: str, split: Sample, y: np.ndarray, texts: Sequence[str], seed: int,
         changes: dict[str, float]) -> dict[str, Any]:
-    """Scores of the pool's and of other texts by one method, with its time and notices."""
+    """Scores of texts by one method and its decision, with its time and notices."""
     if method in RIVALS:
-        return RIVALS[method](split, y, texts, seed) | {"logits": True, "slope": 1.0}
+        line = RIVALS[method](split, y, texts, seed)
+        line["decision"] = Decision.fit(line.pop("pool"), y.mean(axis=0).astype(np.float64), source="pool", logits=True,
+                                        slope=1.0, chosen="fixed")
+        return line
     kind, plan = method.split("/")
     epochs: list[dict[str, Any]] = []
     clf = TextClassifier(kind, plan=plan, random_state=seed, settings=changes or None)
@@ -75,18 +78,13 @@ def run(method: str, split: Sample, y: np.ndarray, texts: Sequence[str], seed: i
     clf.fit(split.labelled.texts, y, unlabelled=split.pool.texts,
             report=lambda event: epochs.append(event.figures) if isinstance(event, EpochReport) else None)
     seconds = time.perf_counter() - began
-    calibration = clf.decision_.calibration
-    pool = split.pool.texts[: clf.model_.facts["plan"]["survey"]]
-    return {"pool": scores(clf.model_, pool), "new": scores(clf.model_, texts),
-            "seconds": seconds, "logits": calibration.logits, "slope": calibration.slope,
+    return {"new": scores(clf.model_, texts), "decision": clf.decision_, "seconds": seconds,
             "nuclear_norm": epochs[-1].get("nuclear_norm"), "notices": clf.notices_}
 
 
 def figures(line: dict[str, Any], y: np.ndarray, truth: np.ndarray) -> dict[str, Any]:
     """The line of a run with all metrics under both decisions in place of its scores."""
-    pool, new, logits, slope = (line.pop(name) for name in ("pool", "new", "logits", "slope"))
-    decision = Decision.fit(pool, y.mean(axis=0).astype(np.float64), source="pool", logits=logits, slope=slope,
-                            chosen="fixed")
+    new, decision = line.pop("new"), line.pop("decision")
     for rule in DECISIONS:
         metrics = multi_label(truth, decision(new, rule), new, range(y.shape[1]))
         line[rule] = {name: metrics[name] for name in METRICS}

@@ -50,7 +50,7 @@ def test_sets_matrices_and_sparse_matrices_give_the_same_model(tiny_encoder: str
     sets = [{k for k in range(3) if row[k]} for row in y]
     forms = {"sets": sets, "matrix": y, "sparse": sparse.csr_matrix(y), "bools": y.astype(bool)}
     fitted = {name: quick(tiny_encoder).fit(texts, form, unlabelled=pool) for name, form in forms.items()}
-    assert {clf.method_ for clf in fitted.values()} == {"bdd-ml"}
+    assert {clf.method_ for clf in fitted.values()} == {"lift-ml"}
     p = fitted["sets"].predict_proba(pool)
     for name, clf in fitted.items():
         assert np.array_equal(clf.predict_proba(pool), p), name
@@ -67,7 +67,7 @@ def test_a_matrix_comes_back_as_a_matrix_from_a_folder(tiny_encoder: str, tmp_pa
     clf.save(tmp_path / "model")
     again = TextClassifier.load(tmp_path / "model")
     assert np.array_equal(again.predict(texts), clf.predict(texts)) and again.predict(texts).shape == (12, 3)
-    assert again.decision_.chosen == "prior-quantile" and (tmp_path / "model" / "decision.json").is_file()
+    assert again.decision_.chosen == "fixed" and (tmp_path / "model" / "decision.json").is_file()
 
 
 @pytest.mark.parametrize("mark", [-1, np.nan])
@@ -176,8 +176,8 @@ def test_the_truth_of_the_pool_only_measures(tiny_encoder: str) -> None:
     texts, y = topics(4)
     pool, truth = topics(6, seed=1)
     events: list[Event] = []
-    plain = quick(tiny_encoder).fit(texts, y, unlabelled=pool)
-    measured = quick(tiny_encoder).fit(texts, y, unlabelled=pool, truth=truth, report=events.append)
+    plain = quick(tiny_encoder, "bdd-ml").fit(texts, y, unlabelled=pool)
+    measured = quick(tiny_encoder, "bdd-ml").fit(texts, y, unlabelled=pool, truth=truth, report=events.append)
     assert np.array_equal(plain.predict_proba(pool), measured.predict_proba(pool))
     last = epoch_figures(events)[-1]
     assert 0.3 < last["pseudo_f1"] <= 1.0 and last["nuclear_norm"] > 0
@@ -204,7 +204,7 @@ def test_a_collapsed_run_is_reported(tiny_encoder: str, monkeypatch: pytest.Monk
     monkeypatch.setattr(ClassAware, "label", all_first)
     texts, y = topics(8)
     pool, _ = tiny_texts(20, seed=1)
-    clf = quick(tiny_encoder, epochs=4, epoch_steps=60, lambda1=50.0).fit(texts, y, unlabelled=pool)
+    clf = quick(tiny_encoder, "bdd-ml", epochs=4, epoch_steps=60, lambda1=50.0).fit(texts, y, unlabelled=pool)
     assert any("collapsed" in notice for notice in clf.notices_)
     assert (clf.predict(pool).sum(axis=0) > 0).all()
 

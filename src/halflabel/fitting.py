@@ -128,12 +128,12 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     for notice in notices:
         report(notice)
     outcome = train(trainer, store, report, dev_scorer, checkpoint_seconds=checkpoint_seconds)
-    if problem.task == "multi-label":
-        model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
-    else:
+    if problem.task == "multi-class":
         model = calibrated(model, objective, problem, trainer.plan, settings.seed)
-        if not trainer.discarded_steps:
-            model = with_words(model, objective, problem, concat(labelled.texts, pool.texts), settings.seed)
+    if not trainer.discarded_steps:
+        model = with_words(model, objective, problem, trainer.plan, concat(labelled.texts, pool.texts), settings.seed)
+    if problem.task == "multi-label" and model.decision is None:
+        model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
     facts["start"], facts["outlook"] = dict(problem.start.facts), outlook
     facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
                     "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
@@ -330,24 +330,31 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
     return replace(model, unknown=UnknownDetector.fit(f[:n], problem.y.argmax(dim=1).cpu().numpy(), f[n:], labels))
 
 
-def with_words(model: TrainedModel, objective: Objective, problem: Problem, texts: Sequence[str],
+def with_words(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, texts: Sequence[str],
                seed: int) -> TrainedModel:
     """The model whose scores have those of a linear model on words added, which learned the pool's soft labels.
 
-    Its errors differ from those of the encoder. So that both have a vote of the same weight, its logits are scaled as
-    the network's are, and the sum is calibrated on pool texts that another model of words did not learn.
+    Its errors differ from those of the encoder. So that both have a vote of the same weight, logits of classes are
+    scaled as the network's are; for several labels per text both are log-odds already, and the decision takes their
+    mean. Temperature or decision are fitted on pool texts that another model of words did not learn. A decision needs
+    many, since it has a threshold for each label: two such models score a half each.
     """
-    number = min(CALIBRATION_TEXTS, problem.unlabelled // 5)
+    several = problem.task == "multi-label"
+    number = min(plan.survey, problem.unlabelled) if several else min(CALIBRATION_TEXTS, problem.unlabelled // 5)
     if objective.method.soft_labels is None or not number:
         return model
     y = torch.cat([problem.y.cpu(), objective.method.soft_labels().cpu()]).numpy()
     sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:number]
     held_out = problem.labelled + np.sort(sample).astype(np.int64)
-    scores = outputs(objective, problem.inputs, held_out)[1].numpy()
-    fitted = fit_ngram_model(texts, y, held_out)
+    folds = [held_out[::2], held_out[1::2]] if several else [held_out]
+    scores = outputs(objective, problem.inputs, np.concatenate(folds))[1].numpy()
+    fitted = fit_ngram_model(texts, y, folds, problem.task)
     if fitted is None or not np.isfinite(scores).all():
         return model
     (words, held_out_logits), temperature = fitted, model.temperature
+    if several:
+        decision = fit_decision(scores + held_out_logits, objective, problem, f"{number} unlabelled texts", votes=2)
+        return replace(model, words=words.as_stored(), decision=decision)
     confidence = problem.start.confidence or float(softmax(scores, temperature).max(axis=1).mean())
     model.facts["temperature"] = fit_temperature(scores + temperature * held_out_logits, confidence)
     return replace(model, words=words.scaled(temperature).as_stored())
@@ -367,8 +374,12 @@ def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective,
     return fit_decision(scores, objective, problem, f"{problem.labelled} labelled texts")
 
 
-def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, source: str) -> Decision:
-    """Decision rules for a method's scores (N, K): log-odds are cut at 0, angular scores at labelled frequencies."""
+def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, source: str, votes: int = 1) -> Decision:
+    """Decision rules for a method's scores (N, K): log-odds are cut at 0, others at labelled frequencies.
+
+    Of scores that are the sum of several votes, the mean is calibrated. It is cautious about rare labels, so that they
+    are better cut at labelled frequencies too.
+    """
     method, frequencies = objective.method, label_frequencies(problem.y.cpu()).double().numpy()
-    return Decision.fit(scores, frequencies, source=source, logits=method.logits, slope=method.slope,
-                        chosen="fixed" if method.logits else "prior-quantile")
+    return Decision.fit(scores, frequencies, source=source, logits=method.logits, slope=method.slope / votes,
+                        chosen="fixed" if method.logits and votes == 1 else "prior-quantile")

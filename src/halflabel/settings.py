@@ -16,7 +16,7 @@ from halflabel.nn.pseudo_labels import BALANCED
 from halflabel.plans import adjustable, plan_named
 from halflabel.types import MAX_SEED, Plan, Shape, Task
 
-DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
+DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "lift-ml"}
 KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
 WORDS = "words"  # takes the place of an encoder's name for methods on bags of words
 
@@ -72,8 +72,9 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
         rest["minutes"] = minutes
     adapted = chosen.adapt_plan(plan_named(plan, **{**chosen.plans.get(plan, {}), **rest}))
     if names and not chosen.takes_names:
-        remedy = "choose lift, or leave out the names" if task == "multi-class" else "leave out the names"
-        raise SettingError(f"the method {chosen.name} does not use class names; {remedy}.")
+        other = "lift" if task == "multi-class" else "bdd-ml"
+        raise SettingError(f"the method {chosen.name} does not use class names; choose {other}, or leave out the "
+                           "names.")
     encoder = WORDS if chosen.bag_of_words else encoder or adapted.encoder
     if len(names_in(encoder)) > 1 and not (adapted.frozen or chosen.uses_teachers or is_auto(encoder)):
         raise SettingError(f"the method {chosen.name} fine-tunes one encoder; name one, or use the plan frozen, which "

@@ -28,8 +28,14 @@ def test_calibrated_probabilities_have_the_labelled_frequencies_as_means() -> No
 
 
 def test_log_odds_are_their_sigmoid() -> None:
-    calibration = Calibration.fit(COSINES, PRIOR, logits=True, slope=20.0)
+    calibration = Calibration.fit(COSINES, PRIOR, logits=True, slope=1.0)
     assert calibration(COSINES) == pytest.approx(1 / (1 + np.exp(-COSINES.astype(np.float64))))
+
+
+def test_the_mean_of_log_odds_gets_labels_as_often_as_labelled_texts() -> None:
+    calibration = Calibration.fit(COSINES, PRIOR, logits=True, slope=0.5)
+    assert calibration(COSINES).mean(axis=0) == pytest.approx(PRIOR, abs=1e-6)
+    assert calibration.log_odds(COSINES)[:, 0] == pytest.approx(0.5 * (COSINES[:, 0] - calibration.offset[0]), abs=1e-6)
 
 
 def test_prior_quantile_gives_each_label_its_share_of_the_pool() -> None:

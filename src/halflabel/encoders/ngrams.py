@@ -160,20 +160,25 @@ def read_ngram_model(file: Path, kind: Kind, labels: int, remedy: str) -> NgramM
 # Fitting
 
 
-def fit_ngram_model(texts: Sequence[str], y: Array, held_out: NDArray[np.int64]) -> tuple[NgramModel, Array] | None:
-    """Softmax regression of soft labels y (N, K) on words and pairs of words; None if no word is in two texts.
+def fit_ngram_model(texts: Sequence[str], y: Array, folds: Sequence[Ints], task: Task
+                    ) -> tuple[NgramModel, Array] | None:
+    """Logistic regression of soft labels y (N, K) on words and pairs of words; None if no word is in two texts.
 
-    Also the logits of the rows `held_out`, by a model that did not learn these.
+    Also the logits of the rows of each fold, one fold after the other, by models that did not learn these.
     """
     features = most_frequent("words", texts, min(MAX_FEATURES, MAX_WEIGHTS // y.shape[1]))
     if features is None:
         return None
-    x, y, others = tf_idf_matrix(features, texts), y.astype(np.float32), np.ones(len(texts), dtype=bool)
-    others[held_out] = False
-    (weights, bias), (trial, trial_bias) = (
-        fit_linear(x[rows], np.zeros((len(rows), 0), np.float32), y[rows], "multi-class", STRENGTH, FEW_ITERATIONS)
-        for rows in (np.arange(len(texts)), np.flatnonzero(others)))
-    return NgramModel(features, weights, bias), x[held_out] @ trial + trial_bias
+    x, y, everything = tf_idf_matrix(features, texts), y.astype(np.float32), np.arange(len(texts))
+
+    def fitted(rows: Ints) -> tuple[Floats, Floats]:
+        return fit_linear(x[rows], np.zeros((len(rows), 0), np.float32), y[rows], task, STRENGTH, FEW_ITERATIONS)
+
+    held_out = [np.empty((0, y.shape[1]), np.float32)]
+    for fold in folds:
+        weights, bias = fitted(np.setdiff1d(everything, fold))
+        held_out.append(x[fold] @ weights + bias)
+    return NgramModel(features, *fitted(everything)), np.concatenate(held_out)
 
 
 def most_frequent(kind: Kind, texts: Sequence[str], number: int, also: NDArray[np.int64] | None = None) -> TfIdf | None:
@@ -205,13 +210,13 @@ def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterati
                ) -> tuple[Floats, Floats]:
     """Logistic regression of soft labels y (N, K) on sparse x (N, F) and dense z (N, H): a softmax, or sigmoids.
 
-    Returns weights (F + H, K) and bias (K,).
+    Returns weights (F + H, K) and bias (K,). For sigmoids, labels that are NaN do not count.
     """
     from scipy.optimize import minimize
     from scipy.special import expit, log_softmax
 
     number, shape = x.shape[1], (x.shape[1] + z.shape[1] + 1, y.shape[1])
-    transposed = x.T.tocsr()
+    transposed, known, y = x.T.tocsr(), ~np.isnan(y), np.nan_to_num(y)
 
     def loss(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(shape)
@@ -221,7 +226,8 @@ def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterati
             log_p = log_softmax(scores, axis=1)
             value, error = -(y * log_p).sum(), np.exp(log_p) - y
         else:
-            value, error = (np.logaddexp(0.0, scores) - y * scores).sum(), expit(scores) - y
+            value = (known * (np.logaddexp(0.0, scores) - y * scores)).sum()
+            error = known * (expit(scores) - y)
         gradient = np.empty(shape)
         gradient[:number], gradient[number:-1] = transposed @ error, z.T @ error
         gradient[:-1] += strength * w[:-1]

@@ -31,8 +31,9 @@ BISECTIONS = 60  # of the interval in which an offset is searched
 class Calibration:
     """p = sigmoid(slope (evidence - offset)), (N, K).
 
-    Scores that are log-odds are the evidence themselves. Angular scores share one softmax: their evidence is its
-    logarithm, and the offset of a label makes its mean probability equal to its labelled frequency.
+    Log-odds of one model are taken as they are, with slope 1 and no offset. Otherwise the offset of a label makes its
+    mean probability equal to its labelled frequency: of log-odds that are the sum of several models', and of angular
+    scores, which share one softmax and whose evidence is its logarithm.
     """
 
     logits: bool
@@ -42,16 +43,16 @@ class Calibration:
     @classmethod
     def fit(cls, scores: Array, prior: Array, *, logits: bool, slope: float) -> Calibration:
         """For scores (N, K) of texts, whose labels are not needed, and labelled frequencies (K,)."""
-        if logits:
+        if logits and slope == 1.0:
             return cls(True, 1.0, np.zeros(len(prior)))
         rows = np.linspace(0, len(scores) - 1, min(len(scores), CALIBRATION_TEXTS)).astype(np.int64)
-        e = slope * evidence(scores[rows], logits=False)
+        e = slope * evidence(scores[rows], logits=logits)
         low, high = e.min(axis=0) - 40.0, e.max(axis=0) + 40.0
         for _ in range(BISECTIONS):
             middle = (low + high) / 2
             too_high = sigmoid(e - middle).mean(axis=0) > prior
             low, high = np.where(too_high, middle, low), np.where(too_high, high, middle)
-        return cls(False, slope, np.where(prior > 0, (low + high) / 2 / slope, np.inf))
+        return cls(logits, slope, np.where(prior > 0, (low + high) / 2 / slope, np.inf))
 
     def log_odds(self, scores: Array) -> Array:
         """slope (evidence - offset), (N, K)."""

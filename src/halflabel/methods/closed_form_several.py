@@ -21,8 +21,8 @@ from halflabel.methods.closed_form import MAX_POOL, Array, LinearModel
 from halflabel.randomness import Stream, generator
 
 VECTOR_PENALTY, WORD_PENALTY = 0.2, 0.1  # on the squared weights of logistic regression
-WORD_WEIGHT = 1.5  # of the words' log-odds, which a tf-idf vector of length one understates
-ISOTROPIC = 0.4  # share of an isotropic covariance
+WORD_WEIGHT = 0.7  # of the words' log-odds
+ISOTROPIC = 0.5  # share of an isotropic covariance
 PRIOR_TEXTS = 2.0  # without the label, by which its mean is shrunk towards the centre of the pool
 SHARPNESS = 2.0  # factor on log-odds, whose terms are each too cautious
 ITERATIONS = 40  # of logistic regression

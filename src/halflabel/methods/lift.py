@@ -112,7 +112,7 @@ def lift_ml(shape: Shape, *, lambda1: float = 1.0) -> SelfTraining:
     return SelfTraining(
         head=head, loss=binary_cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
         start=lambda inputs: start_several(head, pseudo_labels, inputs), closed_form_head=True, averaged_teacher=True,
-        logits=True,
+        soft_labels=lambda: pseudo_labels.table, logits=True,
     )
 
 
