@@ -51,6 +51,7 @@ from halflabel.types import Plan, Shape
 
 T = TypeVar("T")
 CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitted on, at most
+WORD_TEXTS = 20_000  # pool texts that a model of words learns, at most
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
 CENTRE_TEXTS = 200  # whose mean is the centre of texts, for a head that starts from class names
 HEAD_FROM_NAMES = "the class names are the first weights of the classifier"
@@ -344,11 +345,13 @@ def with_words(model: TrainedModel, objective: Objective, problem: Problem, plan
     if objective.method.soft_labels is None or not number:
         return model
     y = torch.cat([problem.y.cpu(), objective.method.soft_labels().cpu()]).numpy()
-    sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:number]
-    held_out = problem.labelled + np.sort(sample).astype(np.int64)
+    sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:WORD_TEXTS].astype(np.int64)
+    rows = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(sample)])
+    held_out = problem.labelled + np.sort(sample[:number])
     folds = [held_out[::2], held_out[1::2]] if several else [held_out]
     scores = outputs(objective, problem.inputs, np.concatenate(folds))[1].numpy()
-    fitted = fit_ngram_model(texts, y, folds, problem.task)
+    places = [np.searchsorted(rows, fold) for fold in folds]
+    fitted = fit_ngram_model([texts[i] for i in rows.tolist()], y[rows], places, problem.task)
     if fitted is None or not np.isfinite(scores).all():
         return model
     (words, held_out_logits), temperature = fitted, model.temperature
