@@ -4,8 +4,8 @@
     python benchmarks/versions.py --data DATA --other FOLDER --work WORK [--repeats 3]
 
 `train` fine-tunes a short laptop run of the default method on AG News; `predict` labels test texts with the model that
-it wrote. Vectors are cached by a first run of each checkout that is not counted. With other load on the machine, seconds
-of processors are more reliable than those of the clock.
+it wrote. Vectors are cached by a first run of each checkout that is not counted. With other load on the machine, the
+seconds of processors are more reliable than those of the clock.
 """
 
 from __future__ import annotations
