@@ -193,7 +193,7 @@ class TestClassifier:
         with pytest.raises(SettingError, match="nb-em does not use class names; choose lift"):
             TextClassifier("nb-em", names=NAMES).fit(texts, labels)
         with pytest.raises(SettingError, match="lift-ml does not use class names; choose bdd-ml"):
-            TextClassifier(names=NAMES).fit(texts, [(label,) for label in labels])
+            TextClassifier("lift-ml", names=NAMES).fit(texts, [(label,) for label in labels])
 
     def test_no_label_and_no_name(self, tiny_encoder: str) -> None:
         with pytest.raises(DataError, match="no label at all"):
