@@ -237,7 +237,7 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
     points: dict[str, tuple[float, float]] = {}
     for model in dict.fromkeys(line["model"] for line in lines):
         group = [line for line in lines if line["set"] == name and line["part"] == "test" and line["model"] == model
-                 and line["plan"] == "frozen"]
+                 and line["plan"] == "frozen" and "times_teacher" in line]
         if group:
             points["halflabel predict" if model == "teacher" else model] = (
                 statistics.median(line["times_teacher"] for line in group),

@@ -631,10 +631,11 @@ def startup() -> str:
                     [[row["task"], f"{row['seconds']:.2f} s", f"{row['slowest']:.2f} s"] for row in lines("startup")])
 
 
-def students(part: str, plan: str = "frozen") -> str:
+def students(part: str) -> str:
     """Accuracy of students, alone and in a cascade, and on the test set their speed against plain encoding."""
     body = []
-    rows = [row for row in lines("students") if row["part"] == part and row["plan"] == plan and row["strength"] == 0.1]
+    rows = [row for row in lines("students")
+            if row["part"] == part and row["plan"] == "frozen" and row["strength"] == 0.1]
     for (name, model), some in grouped(rows, "set", "model").items():
         teacher = {row["seed"]: row["accuracy"] for row in rows if row["set"] == name and row["model"] == "teacher"}
         loss = statistics.mean(teacher[row["seed"]] - row["accuracy"] for row in some)
@@ -642,7 +643,8 @@ def students(part: str, plan: str = "frozen") -> str:
                  *(f"{statistics.mean(row[key] for row in some):.1%}" if all(key in row for row in some) else ""
                    for key in ("agreement", "answered_by_student"))]
         if part == "test":
-            cells += [f"{statistics.median(row[key] for row in some):,.1f}" for key in ("times_fp32", "times_bf16")]
+            cells += [f"{statistics.median(row[key] for row in some if key in row):,.1f}"
+                      for key in ("times_fp32", "times_bf16")]
         body.append([name, model, spread([row["accuracy"] for row in some]), *cells])
     return markdown(["set", "model", "accuracy", "points lost", "agreement", "by the student",
                      *(["times fp32", "times bf16"] if part == "test" else [])], body)
@@ -812,8 +814,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "serving-overload": serving_overload, "serving-hostile": serving_hostile,
     "reduced": partial(reduced, "multi-class", "argmax"),
     "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
-    "students": partial(students, "test"), "students-laptop": partial(students, "test", "laptop"),
-     "students-choose": partial(students, "choose"),
+    "students": partial(students, "test"), "students-choose": partial(students, "choose"),
     "students-command": students_command,
     "encoders": encoders, "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),
     "reduced-tuned-several": partial(reduced_tuned, "multi-label", "prior-quantile")}
