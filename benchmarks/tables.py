@@ -151,6 +151,8 @@ def decide() -> str:
     body = []
     for method, label in DECIDE.items():
         found = [cells.get((name, method), []) for name in sets]
+        if not any(found):
+            continue
         body.append([label, *(spread([row["accuracy"] for row in cell]) + ("" if method == "constant" else
                               f", {statistics.median(row['seconds'] for row in cell):.0f} s") if cell else "not run"
                               for cell in found)])

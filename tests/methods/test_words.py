@@ -8,13 +8,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from safetensors import SafetensorError
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.encoders.ngrams import fit_ngram_model
-from halflabel.errors import ModelError
+from halflabel.errors import ModelError, OutputError
 from halflabel.integrity import write_checksums
 from halflabel.persistence.model import TrainedModel, load
+from halflabel.persistence.model_folder import write_words
 from halflabel.persistence.onnx_export import export
 from halflabel.persistence.onnx_model import OnnxModel
 
@@ -135,6 +137,18 @@ def test_an_export_predicts_the_same(either: TrainedModel, tmp_path: Path) -> No
     write_checksums(tmp_path / "onnx")
     with pytest.raises(ModelError, match="export the model again"):
         OnnxModel(tmp_path / "onnx")
+
+
+def test_a_full_disk_is_reported_with_the_file(model: TrainedModel, tmp_path: Path,
+                                               monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*args: object) -> None:
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr("halflabel.persistence.model_folder.save_file", full)
+    assert model.words is not None
+    with pytest.raises(OutputError, match=r"words\.safetensors could not be written \(No space left on device\)"):
+        write_words(tmp_path, model.words)
+    assert not list(tmp_path.iterdir())
 
 
 def test_held_out_texts_are_not_learned() -> None:

@@ -188,13 +188,17 @@ class TrainedModel:
         if self.frozen:
             write_tensors(folder / "encoder.safetensors", dict(self.encoder.state_dict()))
         write_tensors(folder / "model.safetensors", dict(self.network.state_dict()))
+        self.write_fitted_parts(folder)
+        write_checksums(folder)
+
+    def write_fitted_parts(self, folder: Path) -> None:
+        """Writes what is fitted after the last step, as far as the model has it: decision, class means, words."""
         if self.decision is not None:
             write_decision(folder, self.decision)
         if self.unknown is not None:
             write_unknown(folder, self.unknown)
         if self.words is not None:
             write_words(folder, self.words)
-        write_checksums(folder)
 
     def config(self) -> dict[str, Any]:
         """The content of config.json: everything that is not a tensor."""
@@ -309,14 +313,9 @@ def prepare_folder(folder: Path, model: TrainedModel, plan: Plan, settings: Sett
 
 
 def close_folder(folder: Path, model: TrainedModel) -> None:
-    """Writes the results of a finished run: the decision, config.json with its `run` entry, and last the checksums."""
+    """Writes the results of a finished run: fitted parts, config.json with its `run` entry, and last the checksums."""
     drop_checksums(folder)
-    if model.decision is not None:
-        write_decision(folder, model.decision)
-    if model.unknown is not None:
-        write_unknown(folder, model.unknown)
-    if model.words is not None:
-        write_words(folder, model.words)
+    model.write_fitted_parts(folder)
     write_text(folder / "config.json", json.dumps(model.config(), indent=1, ensure_ascii=False))
     write_checksums(folder)
 

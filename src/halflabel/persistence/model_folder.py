@@ -100,9 +100,15 @@ def decision_from_json(content: Any, labels: int, file: Path, remedy: str) -> De
 
 def write_unknown(folder: Path, unknown: UnknownDetector) -> None:
     """Writes unknown.safetensors."""
-    with replace_file(folder / UNKNOWN) as temporary:
-        save_file({"means": unknown.means, "held_out": unknown.held_out}, temporary)
-        temporary.chmod(0o644)  # safetensors makes files for their owner alone
+    _write_arrays(folder / UNKNOWN, {"means": unknown.means, "held_out": unknown.held_out})
+
+
+def _write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
+    with replace_file(file) as temporary:
+        try:
+            save_file(arrays, temporary)
+        except SafetensorError as error:
+            raise rust_os_error(error) from error
 
 
 def read_unknown(folder: Path, labels: int) -> UnknownDetector | None:
@@ -123,9 +129,7 @@ def read_unknown(folder: Path, labels: int) -> UnknownDetector | None:
 
 def write_words(folder: Path, words: NgramModel) -> None:
     """Writes words.safetensors."""
-    with replace_file(folder / WORDS) as temporary:
-        save_file(words.tensors(), temporary)
-        temporary.chmod(0o644)  # safetensors makes files for their owner alone
+    _write_arrays(folder / WORDS, words.tensors())
 
 
 def read_words(folder: Path, labels: int, remedy: str = COPY_OR_RETRAIN) -> NgramModel:
@@ -136,12 +140,7 @@ def read_words(folder: Path, labels: int, remedy: str = COPY_OR_RETRAIN) -> Ngra
 def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:
     """Writes 8 bytes for each training text."""
     folder.mkdir(parents=True, exist_ok=True)
-    hashes = {"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)}
-    with replace_file(folder / TEXTS) as temporary:
-        try:
-            save_file(hashes, temporary)
-        except SafetensorError as error:
-            raise rust_os_error(error) from error
+    _write_arrays(folder / TEXTS, {"labelled": text_hashes(labelled.texts), "unlabelled": text_hashes(pool.texts)})
 
 
 def read_text_hashes(folder: Path) -> dict[str, np.ndarray]:
