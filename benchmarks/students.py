@@ -38,11 +38,12 @@ import cached_scores
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
-from halflabel.encoders.ngrams import KINDS, STRENGTH, NgramModel, fit_linear, tf_idf_matrix
+from halflabel.encoders.ngrams import KINDS, NgramModel, fit_linear, tf_idf_matrix
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
 from halflabel.students.distillation import (
     AGREE,
+    STRENGTH,
     WordVectors,
     agreeing_threshold,
     fit_and_try,
