@@ -634,22 +634,22 @@ def startup() -> str:
 
 
 def students(part: str) -> str:
-    """Accuracy of students, alone and in a cascade, and on the test set their speed against plain encoding."""
-    body = []
-    rows = [row for row in lines("students")
-            if row["part"] == part and row["plan"] == "frozen" and row["strength"] == 0.1]
-    for (name, model), some in grouped(rows, "set", "model").items():
+    """Accuracy of students, alone and in a cascade: by the penalty, or on the test set with their speed."""
+    body, tested = [], part == "test"
+    rows = [row | {"penalty": "" if row["model"] == "teacher" else str(row["strength"])} for row in lines("students")
+            if row["part"] == part and row["plan"] == "frozen"]
+    for (name, model, penalty), cell in grouped(rows, "set", "model", "penalty").items():
+        some = list({row["seed"]: row for row in cell}.values())  # the teacher is the same for each penalty
         teacher = {row["seed"]: row["accuracy"] for row in rows if row["set"] == name and row["model"] == "teacher"}
         loss = statistics.mean(teacher[row["seed"]] - row["accuracy"] for row in some)
-        cells = [f"{100 * loss:.1f}" if model != "teacher" else "",
-                 *(f"{statistics.mean(row[key] for row in some):.1%}" if all(key in row for row in some) else ""
-                   for key in ("agreement", "answered_by_student"))]
-        if part == "test":
-            cells += [f"{statistics.median(row[key] for row in some if key in row):,.1f}"
-                      for key in ("times_fp32", "times_bf16")]
-        body.append([name, model, spread([row["accuracy"] for row in some]), *cells])
-    return markdown(["set", "model", "accuracy", "points lost", "agreement", "by the student",
-                     *(["times fp32", "times bf16"] if part == "test" else [])], body)
+        body.append([name, model, *([] if tested else [penalty]), spread([row["accuracy"] for row in some]),
+                     f"{100 * loss:.1f}" if model != "teacher" else "",
+                     *(f"{statistics.mean(row[key] for row in some):.1%}" if all(key in row for row in some) else ""
+                       for key in ("agreement", "answered_by_student")),
+                     *(f"{statistics.median(row[key] for row in some if key in row):,.1f}"
+                       for key in ("times_fp32", "times_bf16") if tested)])
+    return markdown(["set", "model", *([] if tested else ["penalty"]), "accuracy", "points lost", "agreement",
+                     "by the student", *(["times fp32", "times bf16"] if tested else [])], body)
 
 
 def students_command() -> str:
