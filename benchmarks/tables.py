@@ -765,7 +765,8 @@ ANGULAR = ("bdd-ml", "am-ml")  # which decide by the first of the rules
 COMPARED = (*ANGULAR, "bce", "logreg", "setfit")
 NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
-         "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
+         "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32",
+         "tuned": "plain PyTorch, bf16, sorted by length", "onnxruntime": "ONNX Runtime, fp32, sorted by length"}
 def serving(part: str, head: list[str], cells: Callable[[Line], list[str]]) -> str:
     """The last run of a part of the load test for each model."""
     rows = {row["model"]: row for row in lines("serving") if row["part"] == part and (
