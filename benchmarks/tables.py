@@ -160,16 +160,17 @@ def decide() -> str:
 
 
 def encoders() -> str:
-    """Accuracy of `lift` on frozen vectors by encoder and set, and texts that are encoded in a second."""
-    rows = lines("encoders")
-    sets = sorted({(row["set"], row["per_class"]) for row in rows})
-    body = []
+    """Accuracy of `lift` on frozen vectors by encoder and set, and the time to encode in that of minilm."""
+    rows = [row for row in lines("encoders") if "accuracy" in row]
+    sets, body = sorted({(row["set"], row["per_class"]) for row in rows}), []
+    times = grouped((row for row in lines("encoders") if "times" in row), "encoder")
     for (name,), some in grouped(rows, "encoder").items():
         cells = grouped(some, "set", "per_class")
         scores = [spread([row["accuracy"] for row in cells[key]]) if key in cells else "not run" for key in sets]
-        speed = statistics.median(row["texts_per_second"] for row in some)
-        body.append([name.replace("+", " + "), str(some[0]["width"]), *scores, f"{speed:.0f}"])
-    return markdown(["encoder", "width", *(f"{name}, {n} per class" for name, n in sets), "texts per second"], body)
+        turns = [row["times"] for row in times.get((name,), [])]
+        body.append([name.replace("+", " + "), str(some[0]["width"]), *scores,
+                     f"{statistics.median(turns):.1f}" if turns else "not run"])
+    return markdown(["encoder", "width", *(f"{name}, {n} per class" for name, n in sets), "time to encode"], body)
 
 
 def balance() -> str:
