@@ -80,7 +80,8 @@ def run(encoder: str, split: Sample, held_out: int, seed: int) -> dict[str, Any]
     scores = model.classify(vector_cache(model.encoder)(rest.texts), rest.texts).scores.cpu().numpy()
     predicted = np.asarray(classifier.classes_)[scores.argmax(axis=1)]
     return {"accuracy": round(float((predicted == np.array(rest.labels)).mean()), 4), "n_test": len(rest),
-            "width": model.encoder.width, "weights": model.encoder.fingerprint(), "fit_seconds": model.facts["run"]["seconds"]}
+            "width": model.encoder.width, "weights": model.encoder.fingerprint(),
+            "fit_seconds": model.facts["run"]["seconds"]}
 
 
 def parse() -> argparse.Namespace:
