@@ -2,14 +2,15 @@
 
     python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
     python benchmarks/students.py --data FOLDER --part test [--plan laptop]
+    python benchmarks/students.py --data FOLDER --part speed [--splits 1]
     python benchmarks/students.py --data FOLDER --part million [--texts 1000000]
     python benchmarks/students.py --data FOLDER --part startup
     python benchmarks/students.py --plot
 
 The teacher is `lift`, by default on the frozen encoder. `choose` measures on training texts outside the sample, by
-cached vectors and without speed: settings are chosen by it. `test` measures on the official test set, and in the same
-run the speed of all, each text predicted anew, also against encoding by transformers as sentence-transformers does it,
-in fp32 and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of
+cached vectors: settings are chosen by it. `test` measures on the official test set. `speed` measures how fast all are in
+one run, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32 and
+in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of
 the words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on
 texts of AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the
 results; there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by
@@ -57,7 +58,7 @@ from protocol import RESULTS, Results, Sample, load, sample_per_class
 
 SETS = {"ag_news": (25, 10_000), "clinc150": (10, 9_000), "arxiv_topics10": (10, 8_000)}  # per class, unlabelled
 OUTSIDE = 3000  # training texts outside the sample that settings are chosen on
-TIMED, TIMED_SPLITS = 1000, 2  # test texts that speed is measured on, and in how many of the splits
+TIMED = 1000  # test texts that speed is measured on
 BATCH = 32  # texts, as in sentence-transformers
 EXCHANGED = 3  # words of a text, in the million
 STARTS = 10
@@ -88,7 +89,7 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float],
     """One line for the teacher, and for each student and its cascade."""
     sample, model, p = teach(data, name, seed, plan)
     texts = sample.pool.texts
-    test = load(data, name, "test") if part == "test" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
+    test = load(data, name, "test") if part != "choose" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
     expected = cached_scores.scores(model, test.texts).argmax(axis=1)
     truth = model.classes.matrix(test.labels).argmax(axis=1)
     shared = {"per_class": SETS[name][0], "unlabelled": len(texts), "n_test": len(test)}
@@ -111,7 +112,7 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float],
         ways[ALONE], given = alone.probabilities, alone.scores(test.texts).argmax(axis=1)
         lines.append(shared | {"model": ALONE, "strength": STRENGTH, "accuracy": float((given == truth).mean()),
                                "agreement": float((given == expected).mean())})
-    rates = speeds(model, ways, test) if part == "test" and seed < TIMED_SPLITS else {}
+    rates = speeds(model, ways, test) if part == "speed" else {}
     for line in lines:
         if line["strength"] == STRENGTH and rates:
             line |= {"texts_per_second": rates[line["model"]]} | {
@@ -237,15 +238,16 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
 
     points: dict[str, tuple[float, float]] = {}
     for model in dict.fromkeys(line["model"] for line in lines):
-        group = [line for line in lines if line["set"] == name and line["part"] == "test" and line["model"] == model
-                 and line["plan"] == "frozen" and "times_teacher" in line]
-        if group:
-            points["halflabel predict" if model == "teacher" else model] = (
-                statistics.median(line["times_teacher"] for line in group),
-                statistics.mean(line["accuracy"] for line in group))
+        group = [line for line in lines if line["set"] == name and line["model"] == model
+                 and line.get("plan") == "frozen"]
+        times = [line["times_teacher"] for line in group if line["part"] == "speed"]
+        accuracy = [line["accuracy"] for line in group if line["part"] == "test"]
+        if times and accuracy:
+            points["halflabel predict" if model == "teacher" else model] = (statistics.median(times),
+                                                                            statistics.mean(accuracy))
     points |= others(name, SETS[name][0])
-    plain = [1.0 / line["times_bf16"] for line in lines if line["set"] == name and line["part"] == "test"
-             and line["model"] == "teacher" and "times_bf16" in line]
+    plain = [1.0 / line["times_bf16"] for line in lines if line["set"] == name and line["part"] == "speed"
+             and line["model"] == "teacher"]
     if plain and "vectors, logistic regression" in points:
         points[BF16] = (statistics.median(plain), points["vectors, logistic regression"][1])
     figure, axes = pyplot.subplots(figsize=(8.8, 3.6), layout="constrained")
@@ -285,7 +287,7 @@ def others(name: str, per_class: int) -> dict[str, tuple[float, float]]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--part", choices=("choose", "test", "million", "startup"), default="choose")
+    parser.add_argument("--part", choices=("choose", "test", "speed", "million", "startup"), default="choose")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--plan", choices=("frozen", "laptop"), default="frozen", help="of the teacher")
     parser.add_argument("--splits", type=int, default=5)

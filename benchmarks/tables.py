@@ -639,6 +639,7 @@ def students(part: str) -> str:
     body, tested = [], part == "test"
     rows = [row | {"penalty": "" if row["model"] == "teacher" else str(row["strength"])} for row in lines("students")
             if row["part"] == part and row["plan"] == "frozen"]
+    timed = grouped((row for row in lines("students") if row["part"] == "speed"), "set", "model")
     for (name, model, penalty), cell in grouped(rows, "set", "model", "penalty").items():
         some = list({row["seed"]: row for row in cell}.values())  # the teacher is the same for each penalty
         teacher = {row["seed"]: row["accuracy"] for row in rows if row["set"] == name and row["model"] == "teacher"}
@@ -647,8 +648,8 @@ def students(part: str) -> str:
                      f"{100 * loss:.1f}" if model != "teacher" else "",
                      *(f"{statistics.mean(row[key] for row in some):.1%}" if all(key in row for row in some) else ""
                        for key in ("agreement", "answered_by_student")),
-                     *(f"{statistics.median(row[key] for row in some if key in row):,.1f}"
-                       for key in ("times_fp32", "times_bf16") if tested)])
+                     *(f"{statistics.median(row[key] for row in timed[name, model]):,.1f}"
+                       if (name, model) in timed else "not run" for key in ("times_fp32", "times_bf16") if tested)])
     return markdown(["set", "model", *([] if tested else ["penalty"]), "accuracy", "points lost", "agreement",
                      "by the student", *(["times fp32", "times bf16"] if tested else [])], body)
 
