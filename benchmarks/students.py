@@ -8,13 +8,13 @@
     python benchmarks/students.py --plot
 
 The teacher is `lift`, by default on the frozen encoder. `choose` measures on training texts outside the sample, by
-cached vectors: settings are chosen by it. `test` measures on the official test set. `speed` measures how fast all are in
-one run, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32 and
-in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of
-the words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on
-texts of AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the
-results; there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by
-its ratio to `halflabel predict`, from throughput.jsonl.
+cached vectors: settings are chosen by it. `test` measures on the official test set. `speed` measures how fast all are
+in one run, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32
+and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of the
+words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on texts of
+AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the results;
+there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio
+to `halflabel predict`, from throughput.jsonl.
 """
 
 from __future__ import annotations
