@@ -178,9 +178,7 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     one_hot = np.eye(labels)[y]
     sums, counts = one_hot.T @ x, one_hot.sum(axis=0)
     if names is not None:
-        directions = names - names.mean(axis=0)  # names have a centre of their own
-        directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12)
-        sums, counts = sums + NAME_MASS * NAME_RADIUS * directions, counts + NAME_MASS
+        sums, counts = sums + NAME_MASS * NAME_RADIUS * name_directions(names), counts + NAME_MASS
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
     variance = ((x**2).sum() + (pool**2).sum()) / (len(x) + len(pool))
@@ -207,6 +205,12 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
             if 0.5 * np.abs(soft - previous).sum(axis=1).mean() < TOLERANCE:
                 break
     return LinearModel(weight, bias - centre @ weight)
+
+
+def name_directions(names: Array) -> Array:
+    """Unit vectors from the centre of the class names, which is not that of the texts, to each of them, (K, H)."""
+    directions = names - names.mean(axis=0)
+    return np.asarray(directions / np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12))
 
 
 def near_classes(f: Array, y: Columns, f_pool: Array, sums: Array, quantile: float) -> Mask:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from halflabel.equations import sharpen
 from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
-from halflabel.methods.closed_form_several import fit_several_labels
+from halflabel.methods.closed_form_several import LABELS_PER_TEXT, Names, fit_several_labels
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, smoothed, word_features
 from halflabel.methods.registry import Range, method
 from halflabel.nn.losses import binary_cross_entropy, constant, cross_entropy
@@ -105,24 +105,48 @@ def student_of(fitted: ClosedForm, inputs: StartInputs) -> LinearModel:
     return distil(first, x, np.concatenate([np.eye(labels)[y], fitted.soft]))
 
 
-@method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, plans=LIFT_PLANS)
-def lift_ml(shape: Shape, *, lambda1: float = 1.0) -> SelfTraining:
+NAMES_OF_SEVERAL = {
+    False: "the labels are no likelier with the class names than without; the names are not used",
+    True: NAMES[True],
+}
+NO_LABELS = ("no label tells how many labels a text has; {:g} are expected on average, which --set labels_per_text=N "
+             "changes")
+
+
+@method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, uses_names=True, plans=LIFT_PLANS,
+        limits={"labels_per_text": Range(1e-3, 1e6)})
+def lift_ml(shape: Shape, *, lambda1: float = 1.0, labels_per_text: float = LABELS_PER_TEXT) -> SelfTraining:
     """Logistic regression on vectors and words, then Gaussians of the pool, then fine-tuning on their soft labels."""
     head, pseudo_labels = NormalizedLinear(shape), SeveralLabelsTable(shape)
     return SelfTraining(
         head=head, loss=binary_cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
-        start=lambda inputs: start_several(head, pseudo_labels, inputs), closed_form_head=True, averaged_teacher=True,
-        soft_labels=lambda: pseudo_labels.table, logits=True,
+        start=lambda inputs: start_several(head, pseudo_labels, labels_per_text, inputs), closed_form_head=True,
+        averaged_teacher=True, soft_labels=lambda: pseudo_labels.table, logits=True,
     )
 
 
-def start_several(head: NormalizedLinear, pseudo_labels: SeveralLabelsTable, inputs: StartInputs) -> StartResult:
+def start_several(head: NormalizedLinear, pseudo_labels: SeveralLabelsTable, labels_per_text: float,
+                  inputs: StartInputs) -> StartResult:
     """Fits the closed form for several labels; its linear model becomes the head, its soft labels the pseudo-labels."""
     x, y, words = inputs.unit_vectors(), inputs.y.double().numpy(), word_features(inputs.texts)
-    fitted = fit_several_labels(x[: len(y)], y, x[len(y) :], words, seed=inputs.seed)
+    names = inputs.names() if inputs.names is not None else None
+    fitted = fit_several_labels(x[: len(y)], y, x[len(y) :], words, seed=inputs.seed, names=names,
+                                labels_per_text=labels_per_text)
     head.set(*map(torch.from_numpy, fitted.model))
     pseudo_labels.table.copy_(torch.from_numpy(fitted.soft))
-    return StartResult()
+    return names_of_several(fitted.names, labelled=len(y)) if names is not None else StartResult()
+
+
+def names_of_several(names: Names | None, *, labelled: int) -> StartResult:
+    """How class names were used for several labels per text."""
+    notices = [Notice(NAMES_OF_SEVERAL[names is not None])]
+    if names is None:
+        return StartResult(notices=tuple(notices), facts={"uses_names": False})
+    if not labelled:
+        notices.append(Notice(NO_LABELS.format(names.prior.sum())))
+    return StartResult(notices=tuple(notices), frequencies=names.prior, facts={
+        "uses_names": True, "name_slopes": np.round(names.slopes, 2).tolist(),
+        "labels_per_text": round(float(names.prior.sum()), 2)})
 
 
 class SeveralLabelsTable(PseudoLabeller):
