@@ -334,6 +334,12 @@ class TestCommand:
         assert "no label tells how many labels a text has" in done.err
         predicted = cli("predict", tmp_path / "model", tmp_path / "pool.csv")
         assert predicted.code == 0 and isinstance(json.loads(predicted.out.splitlines()[0])["labels"], list)
+        more = [{"text": text, "labels": [label]} for text, label in zip(*tiny_texts(3), strict=True)]
+        write_jsonl(tmp_path / "more.jsonl", more)
+        updated = cli("update", tmp_path / "model", tmp_path / "more.jsonl", "--unlabelled", tmp_path / "pool.csv",
+                      "--json")
+        assert updated.code == 0, updated.err
+        assert (json.loads(updated.out)["n_labelled_before"], json.loads(updated.out)["n_labelled"]) == (0, 9)
 
     def test_names_of_several_labels_that_do_not_fit(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
         texts, labels = tiny_texts(4)
