@@ -37,7 +37,7 @@ LABELS_PER_TEXT = 2.0  # on average, where no label tells; at most half of the l
 SLOPES = np.linspace(0.0, 3.0, 16)  # of log-odds over the similarity with a name, in standard deviations of the pool
 NAME_SLOPE, SLOPE_SPREAD = 1.2, 0.6  # the slope before labels are seen, and its standard deviation
 LABEL_SPREAD = 0.5  # standard deviation of the slope of a label from that of all
-NAME_EVIDENCE = 3.0  # log-likelihood of the labels that names have to add
+NAME_EVIDENCE = 4.0  # log-likelihood of the labels that names have to add
 NAME_TEXTS = 10.0  # labelled texts that the frequencies of labels by their names count as
 
 
