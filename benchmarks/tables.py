@@ -777,6 +777,22 @@ def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:,.0f} ms"
 
 
+def names_several() -> str:
+    """Micro and macro F1 of the closed form for several labels, by kind of class names."""
+    kinds, body = ("none", "names", "opaque", "wrong"), []
+    for (name, per_class, labelled), rows in sorted(grouped(lines("names-several"), "set", "per_class",
+                                                            "labelled").items()):
+        by = grouped(rows, "names")
+        cells = [[f"{statistics.mean(row[key] for row in by[kind,]):.3f}" if (kind,) in by else "" for kind in kinds]
+                 for key in ("micro_f1", "macro_f1")]
+        used = [f"{sum(row['uses_names'] for row in by[kind,])} of {len(by[kind,])}" if (kind,) in by else ""
+                for kind in kinds[1:]]
+        body.append([name, str(per_class), str(labelled), *(f"{micro} / {macro}" if micro else "" for micro, macro in
+                                                            zip(*cells, strict=True)), ", ".join(filter(None, used))])
+    return markdown(["set", "labels per label", "labelled texts", "no names", "names", "opaque names", "wrong names",
+                     "runs that use names, opaque, wrong"], body)
+
+
 def answers(row: Line) -> str:
     """How many requests got which status."""
     return ", ".join(f"{status}: {number:,}" for status, number in row["statuses"].items())
@@ -798,7 +814,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names, "words": words,
+    "floor": floor, "start": start, "names": names, "names-several": names_several, "words": words,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,
