@@ -3,7 +3,7 @@
     python benchmarks/scoring.py kill --data FOLDER [--engines local ray spark] [--trials 10]
     python benchmarks/scoring.py overhead --data FOLDER
     python benchmarks/scoring.py memory --data FOLDER
-    python benchmarks/scoring.py cost --data FOLDER [--models student encoder] [--sizes 10000 100000 1000000]
+    python benchmarks/scoring.py cost --data FOLDER [--models student encoder] [--sizes 10000 100000 1000000] [--short]
     python benchmarks/scoring.py plot --data FOLDER
 
 The texts are those of `pool.py`. The encoder model is a frozen MiniLM, and the student is distilled from naive Bayes on
@@ -135,13 +135,13 @@ def overhead(options: argparse.Namespace, results: Results) -> None:
                 print("overhead", engine, measured, flush=True)
 
 
-def short_texts(data: Path) -> Path:
-    """The first words of 50,000 texts, since two cores take long to encode whole ones."""
+def short_texts(data: Path, number: int = OVERHEAD) -> Path:
+    """The first words of so many texts, since two cores take long to encode whole ones."""
     import pyarrow.parquet as pq
 
-    make(data, OVERHEAD)
-    file = data / "short.parquet"
-    table = pq.read_table(file_of(data, "parquet", OVERHEAD))
+    make(data, number)
+    file = data / f"short-{number}.parquet"
+    table = pq.read_table(file_of(data, "parquet", number))
     texts = [" ".join(text.split()[:SHORT]) for text in table["text"].to_pylist()]
     pq.write_table(table.set_column(table.schema.get_field_index("text"), "text", [texts]), file)
     return file
@@ -159,15 +159,17 @@ def memory(options: argparse.Namespace, results: Results) -> None:
 
 
 def cost(options: argparse.Namespace, results: Results) -> None:
-    """Seconds for a million texts, by model and number of texts."""
+    """Seconds for a million texts, by model and number of texts; with --short, of their first words."""
     for model in options.models:
         for texts in options.sizes:
             make(options.data, min(texts, COPIES))
-            if not results.has(what="cost", how=model, texts=texts):
-                measured = measure(options.data, "local", model, texts)
+            how = f"{model}, {SHORT} words" if options.short else model
+            if not results.has(what="cost", how=how, texts=texts):
+                source = short_texts(options.data, min(texts, COPIES)) if options.short else None
+                measured = measure(options.data, "local", model, texts, source)
                 per_million = {name: round(measured[name] * 1e6 / texts, 1) for name in ("seconds", "cpu_seconds")}
-                results.add(what="cost", how=model, texts=texts, **measured, per_million=per_million)
-                print("cost", model, f"{texts:,}", measured, per_million, flush=True)
+                results.add(what="cost", how=how, texts=texts, **measured, per_million=per_million)
+                print("cost", how, f"{texts:,}", measured, per_million, flush=True)
 
 
 def plot(options: argparse.Namespace, results: Results) -> None:
@@ -255,6 +257,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=ENGINES)
     parser.add_argument("--trials", type=int, default=10)
     parser.add_argument("--models", nargs="+", default=["student", "encoder"])
+    parser.add_argument("--short", action="store_true", help=f"cost of the first {SHORT} words of each text")
     parser.add_argument("--sizes", nargs="+", type=int, default=[10_000, 100_000, 1_000_000])
     if "spark-job" in sys.argv:  # --resume is its own
         return argparse.Namespace(part="spark-job", arguments=sys.argv[2:])
