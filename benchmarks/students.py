@@ -2,18 +2,19 @@
 
     python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
     python benchmarks/students.py --data FOLDER --part test [--plan laptop]
+    python benchmarks/students.py --data FOLDER --part speed [--splits 1]
     python benchmarks/students.py --data FOLDER --part million [--texts 1000000]
     python benchmarks/students.py --data FOLDER --part startup
     python benchmarks/students.py --plot
 
 The teacher is `lift`, by default on the frozen encoder. `choose` measures on training texts outside the sample, by
-cached vectors and without speed: settings are chosen by it. `test` measures on the official test set, and in the same
-run the speed of all, each text predicted anew, also against encoding by transformers as sentence-transformers does it,
-in fp32 and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of
-the words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on
-texts of AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the
-results; there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by
-its ratio to `halflabel predict`, from throughput.jsonl.
+cached vectors: settings are chosen by it. `test` measures on the official test set. `speed` measures how fast all are
+in one run, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32
+and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of the
+words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on texts of
+AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the results;
+there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio
+to `halflabel predict`, from throughput.jsonl.
 """
 
 from __future__ import annotations
@@ -38,11 +39,12 @@ import cached_scores
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
-from halflabel.encoders.ngrams import KINDS, STRENGTH, NgramModel, fit_linear, tf_idf_matrix
+from halflabel.encoders.ngrams import KINDS, NgramModel, fit_linear, tf_idf_matrix
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
 from halflabel.students.distillation import (
     AGREE,
+    STRENGTH,
     WordVectors,
     agreeing_threshold,
     fit_and_try,
@@ -87,7 +89,7 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float],
     """One line for the teacher, and for each student and its cascade."""
     sample, model, p = teach(data, name, seed, plan)
     texts = sample.pool.texts
-    test = load(data, name, "test") if part == "test" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
+    test = load(data, name, "test") if part != "choose" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
     expected = cached_scores.scores(model, test.texts).argmax(axis=1)
     truth = model.classes.matrix(test.labels).argmax(axis=1)
     shared = {"per_class": SETS[name][0], "unlabelled": len(texts), "n_test": len(test)}
@@ -110,7 +112,7 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float],
         ways[ALONE], given = alone.probabilities, alone.scores(test.texts).argmax(axis=1)
         lines.append(shared | {"model": ALONE, "strength": STRENGTH, "accuracy": float((given == truth).mean()),
                                "agreement": float((given == expected).mean())})
-    rates = speeds(model, ways, test) if part == "test" else {}
+    rates = speeds(model, ways, test) if part == "speed" else {}
     for line in lines:
         if line["strength"] == STRENGTH and rates:
             line |= {"texts_per_second": rates[line["model"]]} | {
@@ -236,15 +238,16 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
 
     points: dict[str, tuple[float, float]] = {}
     for model in dict.fromkeys(line["model"] for line in lines):
-        group = [line for line in lines if line["set"] == name and line["part"] == "test" and line["model"] == model
-                 and line["plan"] == "frozen" and "times_teacher" in line]
-        if group:
-            points["halflabel predict" if model == "teacher" else model] = (
-                statistics.median(line["times_teacher"] for line in group),
-                statistics.mean(line["accuracy"] for line in group))
+        group = [line for line in lines if line["set"] == name and line["model"] == model
+                 and line.get("plan") == "frozen"]
+        times = [line["times_teacher"] for line in group if line["part"] == "speed"]
+        accuracy = [line["accuracy"] for line in group if line["part"] == "test"]
+        if times and accuracy:
+            points["halflabel predict" if model == "teacher" else model] = (statistics.median(times),
+                                                                            statistics.mean(accuracy))
     points |= others(name, SETS[name][0])
-    plain = [1.0 / line["times_bf16"] for line in lines if line["set"] == name and line["part"] == "test"
-             and line["model"] == "teacher" and "times_bf16" in line]
+    plain = [1.0 / line["times_bf16"] for line in lines if line["set"] == name and line["part"] == "speed"
+             and line["model"] == "teacher"]
     if plain and "vectors, logistic regression" in points:
         points[BF16] = (statistics.median(plain), points["vectors, logistic regression"][1])
     figure, axes = pyplot.subplots(figsize=(8.8, 3.6), layout="constrained")
@@ -284,7 +287,7 @@ def others(name: str, per_class: int) -> dict[str, tuple[float, float]]:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path)
-    parser.add_argument("--part", choices=("choose", "test", "million", "startup"), default="choose")
+    parser.add_argument("--part", choices=("choose", "test", "speed", "million", "startup"), default="choose")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--plan", choices=("frozen", "laptop"), default="frozen", help="of the teacher")
     parser.add_argument("--splits", type=int, default=5)

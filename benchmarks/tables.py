@@ -160,16 +160,17 @@ def decide() -> str:
 
 
 def encoders() -> str:
-    """Accuracy of `lift` on frozen vectors by encoder and set, and texts that are encoded in a second."""
-    rows = lines("encoders")
-    sets = sorted({(row["set"], row["per_class"]) for row in rows})
-    body = []
+    """Accuracy of `lift` on frozen vectors by encoder and set, and the time to encode in that of minilm."""
+    rows = [row for row in lines("encoders") if "accuracy" in row]
+    sets, body = sorted({(row["set"], row["per_class"]) for row in rows}), []
+    times = grouped((row for row in lines("encoders") if "times" in row), "encoder")
     for (name,), some in grouped(rows, "encoder").items():
         cells = grouped(some, "set", "per_class")
         scores = [spread([row["accuracy"] for row in cells[key]]) if key in cells else "not run" for key in sets]
-        speed = statistics.median(row["texts_per_second"] for row in some)
-        body.append([name.replace("+", " + "), str(some[0]["width"]), *scores, f"{speed:.0f}"])
-    return markdown(["encoder", "width", *(f"{name}, {n} per class" for name, n in sets), "texts per second"], body)
+        turns = [row["times"] for row in times.get((name,), [])]
+        body.append([name.replace("+", " + "), str(some[0]["width"]), *scores,
+                     f"{statistics.median(turns):.1f}" if turns else "not run"])
+    return markdown(["encoder", "width", *(f"{name}, {n} per class" for name, n in sets), "time to encode"], body)
 
 
 def balance() -> str:
@@ -634,22 +635,23 @@ def startup() -> str:
 
 
 def students(part: str) -> str:
-    """Accuracy of students, alone and in a cascade, and on the test set their speed against plain encoding."""
-    body = []
-    rows = [row for row in lines("students")
-            if row["part"] == part and row["plan"] == "frozen" and row["strength"] == 0.1]
-    for (name, model), some in grouped(rows, "set", "model").items():
+    """Accuracy of students, alone and in a cascade: by the penalty, or on the test set with their speed."""
+    body, tested = [], part == "test"
+    rows = [row | {"penalty": "" if row["model"] == "teacher" else str(row["strength"])} for row in lines("students")
+            if row["part"] == part and row["plan"] == "frozen"]
+    timed = grouped((row for row in lines("students") if row["part"] == "speed"), "set", "model")
+    for (name, model, penalty), cell in grouped(rows, "set", "model", "penalty").items():
+        some = list({row["seed"]: row for row in cell}.values())  # the teacher is the same for each penalty
         teacher = {row["seed"]: row["accuracy"] for row in rows if row["set"] == name and row["model"] == "teacher"}
         loss = statistics.mean(teacher[row["seed"]] - row["accuracy"] for row in some)
-        cells = [f"{100 * loss:.1f}" if model != "teacher" else "",
-                 *(f"{statistics.mean(row[key] for row in some):.1%}" if all(key in row for row in some) else ""
-                   for key in ("agreement", "answered_by_student"))]
-        if part == "test":
-            cells += [f"{statistics.median(row[key] for row in some if key in row):,.1f}"
-                      for key in ("times_fp32", "times_bf16")]
-        body.append([name, model, spread([row["accuracy"] for row in some]), *cells])
-    return markdown(["set", "model", "accuracy", "points lost", "agreement", "by the student",
-                     *(["times fp32", "times bf16"] if part == "test" else [])], body)
+        body.append([name, model, *([] if tested else [penalty]), spread([row["accuracy"] for row in some]),
+                     f"{100 * loss:.1f}" if model != "teacher" else "",
+                     *(f"{statistics.mean(row[key] for row in some):.1%}" if all(key in row for row in some) else ""
+                       for key in ("agreement", "answered_by_student")),
+                     *(f"{statistics.median(row[key] for row in timed[name, model]):,.1f}"
+                       if (name, model) in timed else "not run" for key in ("times_fp32", "times_bf16") if tested)])
+    return markdown(["set", "model", *([] if tested else ["penalty"]), "accuracy", "points lost", "agreement",
+                     "by the student", *(["times fp32", "times bf16"] if tested else [])], body)
 
 
 def students_command() -> str:
@@ -765,7 +767,8 @@ ANGULAR = ("bdd-ml", "am-ml")  # which decide by the first of the rules
 COMPARED = (*ANGULAR, "bce", "logreg", "setfit")
 NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
-         "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
+         "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32",
+         "tuned": "plain PyTorch, bf16, sorted by length", "onnxruntime": "ONNX Runtime, fp32, sorted by length"}
 def serving(part: str, head: list[str], cells: Callable[[Line], list[str]]) -> str:
     """The last run of a part of the load test for each model."""
     rows = {row["model"]: row for row in lines("serving") if row["part"] == part and (

@@ -34,6 +34,7 @@ from halflabel.persistence.onnx_export import export, with_backend
 from halflabel.persistence.onnx_model import OnnxModel
 from protocol import Results, load, sample_per_class
 
+BATCH = 32  # texts, as in sentence-transformers
 BATCH_SIZES = (1, 8, 32, 64)  # of which the pipeline gets its best
 Way = Callable[[Sequence[str]], Any]
 
@@ -135,10 +136,25 @@ def transformer(model: TrainedModel) -> Any:
     return theirs
 
 
-def sentence_transformers(model: TrainedModel, folder: Path) -> Way:
-    """`encode` with its defaults."""
-    theirs = transformer(model)
-    return lambda texts: theirs.encode(list(texts), show_progress_bar=False)
+def sentence_transformers(dtype: torch.dtype) -> Callable[[TrainedModel, Path], Way]:
+    """`encode` with its defaults, which sort texts by length."""
+    def make(model: TrainedModel, folder: Path) -> Way:
+        theirs = transformer(model).to(dtype)
+        return lambda texts: theirs.encode(list(texts), show_progress_bar=False)
+    return make
+
+
+def onnx_runtime(model: TrainedModel, folder: Path) -> Way:
+    """ONNX Runtime on the same encoder in fp32, by batches of 32 texts that are sorted by length."""
+    import onnxruntime
+
+    encoder, file = plain_encoder(model), folder / "plain.onnx"
+    example = encoder.tokenizer(["two texts", "of a batch"], padding=True, return_tensors="pt")
+    torch.onnx.export(encoder, (example["input_ids"], example["attention_mask"]), file, dynamo=False,
+                      input_names=["ids", "mask"], output_names=["vectors"],
+                      dynamic_axes={name: {0: "texts", 1: "tokens"} for name in ("ids", "mask")})
+    session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+    return by_length(encoder, lambda ids, mask: session.run(None, {"ids": ids.numpy(), "mask": mask.numpy()})[0])
 
 
 def pipeline(model: TrainedModel, folder: Path) -> Way:
@@ -182,27 +198,55 @@ def setfit(model: TrainedModel, folder: Path) -> Way:
     return way
 
 
-def plain(model: TrainedModel, folder: Path) -> Way:
-    """A tutorial loop: batches of 32 texts in their order, padded to the longest, fp32."""
+def plain_encoder(model: TrainedModel) -> Encoder:
+    """transformers' model as it loads, with the weights of ours."""
     encoder = load_transformer("minilm", model.encoder.max_tokens).eval()
     encoder.load_state_dict(model.encoder.state_dict())
+    return encoder
 
+
+def plain(model: TrainedModel, folder: Path) -> Way:
+    """A tutorial loop: batches of 32 texts in their order, padded to the longest, fp32."""
+    encoder = plain_encoder(model)
+    return lambda texts: np.concatenate([run(encoder, encoder, texts[start : start + BATCH])
+                                         for start in range(0, len(texts), BATCH)])
+
+
+def tuned(model: TrainedModel, folder: Path) -> Way:
+    """The same loop with texts sorted by length and autocast to bf16."""
+    encoder = plain_encoder(model)
+
+    def vectors(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return encoder(ids, mask).float()
+    return by_length(encoder, vectors)
+
+
+def by_length(encoder: Encoder, vectors: Callable[[torch.Tensor, torch.Tensor], Any]) -> Way:
+    """Batches of 32 texts of similar length."""
     def way(texts: Sequence[str]) -> np.ndarray:
-        parts = []
-        with torch.no_grad():
-            for start in range(0, len(texts), 32):
-                inputs = encoder.tokenizer(list(texts[start : start + 32]), padding=True, truncation=True,
-                                           max_length=encoder.max_tokens, return_tensors="pt")
-                parts.append(encoder(inputs["input_ids"], inputs["attention_mask"]).numpy())
-        return np.concatenate(parts)
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        parts = [run(encoder, vectors, [texts[i] for i in order[start : start + BATCH]])
+                 for start in range(0, len(texts), BATCH)]
+        return np.concatenate(parts)[np.argsort(order)]
     return way
+
+
+@torch.no_grad()
+def run(encoder: Encoder, vectors: Callable[[torch.Tensor, torch.Tensor], Any], texts: Sequence[str]) -> np.ndarray:
+    """The vectors of a batch that is padded to its longest text."""
+    inputs = encoder.tokenizer(list(texts), padding=True, truncation=True, max_length=encoder.max_tokens,
+                               return_tensors="pt")
+    return np.asarray(vectors(inputs["input_ids"], inputs["attention_mask"]))
 
 
 WAYS: dict[str, Callable[[TrainedModel, Path], Way]] = {
     "halflabel encode": halflabel_encode, "halflabel predict": halflabel_predict("torch"),
     "halflabel predict, compile": halflabel_predict("compile"), "halflabel predict, onnx": halflabel_predict("onnx"),
-    "halflabel predict, onnx-int8": halflabel_predict("onnx-int8"), "sentence-transformers": sentence_transformers,
-    "pipeline": pipeline, "setfit": setfit, "plain": plain}
+    "halflabel predict, onnx-int8": halflabel_predict("onnx-int8"),
+    "sentence-transformers": sentence_transformers(torch.float32),
+    "sentence-transformers, bf16": sentence_transformers(torch.bfloat16), "onnxruntime": onnx_runtime,
+    "pipeline": pipeline, "setfit": setfit, "plain": plain, "tuned": tuned}
 
 
 # Upper bound of the machine.

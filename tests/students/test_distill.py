@@ -121,7 +121,7 @@ def test_weights_of_word_vectors_become_those_of_the_words(model: Path) -> None:
     vectors[fitted.features.feature_of[words.buckets]] = words.vectors
     means = x @ vectors
     means /= np.sqrt((means**2).sum(axis=1).mean())
-    weights, bias = fit_linear(x, means, p.astype(np.float32), "multi-class", 0.1)
+    weights, bias = fit_linear(x, means, p.astype(np.float32), "multi-class", 0.03)
     expected = x @ weights[: x.shape[1]] + means @ weights[x.shape[1] :] + bias
     assert np.allclose(fitted.scores(POOL), expected, atol=1e-2)  # what the optimizer leaves open
 

@@ -17,7 +17,6 @@ from halflabel.encoders.ngrams import (
     KINDS,
     MAX_FEATURES,
     MAX_WEIGHTS,
-    STRENGTH,
     Kind,
     NgramModel,
     TfIdf,
@@ -41,6 +40,7 @@ MIN_TEXTS = 20  # of the pool: fewer leave too few to measure agreement on
 HELD_OUT, MAX_HELD_OUT = 0.2, 5_000  # share of the pool on which agreement is measured, and most texts of it
 STATIC_WEIGHTS, STATIC_FEATURES = 5 << 20, 1 << 18  # with weights of words that are in no text of the pool: 10 MB
 VOCABULARY = 30_000  # words of the encoder's vocabulary that a static student knows, at most
+STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
 AUTO = "auto"  # the kind of student that agrees with the teacher most often on held-out texts
