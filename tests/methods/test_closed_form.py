@@ -11,12 +11,14 @@ from halflabel.evaluation.confidence import unit
 from halflabel.methods import closed_form
 from halflabel.methods.closed_form import (
     POOL_MASS,
+    POWERS,
     PRIOR_TRUST,
     LinearModel,
     cluster_evidence,
     cluster_trust,
     cross_validate,
     distil,
+    excess_confidence,
     fit_closed_form,
     fit_weights,
     gaussian_em,
@@ -311,3 +313,22 @@ def test_confidence_is_restored_by_a_power() -> None:
     restored = match_confidence(after, before)
     assert restored.max(axis=1).mean() == pytest.approx(0.65, abs=1e-3)
     assert restored.argmax(axis=1).tolist() == [0, 1]
+
+
+def test_the_expected_confidence_is_a_mean_over_powers() -> None:
+    p = np.array([[0.7, 0.3], [0.6, 0.4]])
+    certain = np.eye(len(POWERS))
+    assert excess_confidence(p, 2.0, certain[list(POWERS).index(2.0)]) == 0.0
+    either = certain[1:3].mean(axis=0)
+    assert excess_confidence(p, 1.5, either) < 0.0 < excess_confidence(p, 2.0, either)
+
+
+def test_an_uncertain_power_moves_the_confidence_and_not_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = clusters(4, 60, spread=0.35)
+    rows = few(x, y, 5)
+    fitted = fit_closed_form(x[rows], y[rows], x, NO_WORDS[: len(rows) + len(x)], 4, seed=0)
+    for prior in (-50.0, 50.0):  # of the strongest power
+        monkeypatch.setattr(closed_form, "POWERS", {**POWERS, 3.0: prior})
+        other = fit_closed_form(x[rows], y[rows], x, NO_WORDS[: len(rows) + len(x)], 4, seed=0)
+        assert np.array_equal(other.soft, fitted.soft)
+        assert other.excess > fitted.excess if prior < 0.0 else other.excess < fitted.excess
