@@ -13,6 +13,7 @@ from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any
 
+import numpy as np
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, JSONResponse
@@ -285,7 +286,7 @@ def ranked(prediction: Prediction) -> list[str]:
     """
     openings, values = prediction.model.score_openings, prediction.values.astype(float)
     order = (-values).argsort(axis=1, kind="stable").tolist()
-    known = [prediction.distances is None or chosen for chosen in prediction.chosen.any(axis=1).tolist()]
+    known = [prediction.distances is None or chosen for chosen in np.any(prediction.chosen, axis=1).tolist()]
     return [f"[{','.join([f'{openings[k]}{row[k]!r}}}' for k in columns])}]" if answered else "[]"
             for row, columns, answered in zip(values.round(DIGITS).tolist(), order, known, strict=True)]
 
