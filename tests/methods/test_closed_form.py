@@ -10,9 +10,10 @@ from conftest import tiny_texts
 from halflabel.evaluation.confidence import unit
 from halflabel.methods import closed_form
 from halflabel.methods.closed_form import (
+    ALL_POWERS,
     POOL_MASS,
-    POWERS,
     PRIOR_TRUST,
+    ClosedForm,
     LinearModel,
     cluster_evidence,
     cluster_trust,
@@ -316,19 +317,21 @@ def test_confidence_is_restored_by_a_power() -> None:
 
 
 def test_the_expected_confidence_is_a_mean_over_powers() -> None:
-    p = np.array([[0.7, 0.3], [0.6, 0.4]])
-    certain = np.eye(len(POWERS))
-    assert excess_confidence(p, 2.0, certain[list(POWERS).index(2.0)]) == 0.0
-    either = certain[1:3].mean(axis=0)
-    assert excess_confidence(p, 1.5, either) < 0.0 < excess_confidence(p, 2.0, either)
+    p, certain = np.array([[0.7, 0.3], [0.6, 0.4]]), np.eye(len(ALL_POWERS))
+    weak, strong = ALL_POWERS[1], ALL_POWERS[4]
+    assert excess_confidence(p, strong, certain[4]) == 0.0
+    assert excess_confidence(p, weak, certain[[1, 4]].mean(axis=0)) < 0.0
+    assert excess_confidence(p, strong, certain[[1, 4]].mean(axis=0)) > 0.0
 
 
-def test_an_uncertain_power_moves_the_confidence_and_not_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_prior_of_sharpness_moves_the_confidence_and_not_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
     x, y = clusters(4, 60, spread=0.35)
     rows = few(x, y, 5)
-    fitted = fit_closed_form(x[rows], y[rows], x, NO_WORDS[: len(rows) + len(x)], 4, seed=0)
-    for prior in (-50.0, 50.0):  # of the strongest power
-        monkeypatch.setattr(closed_form, "POWERS", {**POWERS, 3.0: prior})
-        other = fit_closed_form(x[rows], y[rows], x, NO_WORDS[: len(rows) + len(x)], 4, seed=0)
-        assert np.array_equal(other.soft, fitted.soft)
-        assert other.excess > fitted.excess if prior < 0.0 else other.excess < fitted.excess
+
+    def fitted(sharpness: float) -> ClosedForm:
+        monkeypatch.setattr(closed_form, "SHARPNESS", sharpness)
+        return fit_closed_form(x[rows], y[rows], x, NO_WORDS[: len(rows) + len(x)], 4, seed=0)
+
+    blunt, sharp = fitted(0.01), fitted(1.0)
+    assert blunt.excess > sharp.excess
+    assert np.array_equal(blunt.soft, sharp.soft)

@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -45,7 +46,10 @@ NO_EVIDENCE = 0.01  # log-likelihood, by which rounding may differ from 0 where 
 WEIGHT_PRIOR = np.array([0.1, 0.5])  # median weights of cluster model and logistic regression, before cross-validation
 WEIGHT_SPREAD = np.array([1.2, 0.7])  # standard deviations of the logarithms of those weights
 ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # strengths of smoothing, each with its log prior
-POWERS = {1.0: -2.0, 1.5: 0.0, 2.0: 0.0, 3.0: -2.0}  # that sharpen smoothed labels, each with its log prior
+POWERS = (1.0, 1.5, 2.0, 3.0)  # by which smoothed labels may be sharpened
+ALL_POWERS = np.geomspace(1.0, 3.0, 7)  # over which the confidence of the sharpened labels is expected
+SHARPNESS = 0.16  # median of the power times the weight of the cluster model, before held-out labels are seen
+SHARPNESS_SPREAD = 0.2  # standard deviation of its logarithm
 WORD_ROUNDS = 2  # of correction by words
 UNLABELLED_ALPHA, UNLABELLED_POWER = 0.8, 1.5  # strength of smoothing and sharpening without labels to choose them by
 CV_POOL = 2000  # pool texts that cross-validation uses, or 10 per label if that is more
@@ -414,30 +418,33 @@ def fit_weights(held_out: HeldOut, prior: Array, spread: Array) -> tuple[Array, 
 
 def choose_smoothing(held_out: HeldOut, weights: Array, x: Array, y: Columns, labels: int
                      ) -> tuple[float, float, Array]:
-    """The alpha and the power under which held-out labels are likeliest, and the posterior of all powers at this alpha.
+    """The alpha and the power under which held-out labels are likeliest, and the posterior of ALL_POWERS at this alpha.
 
-    Few labels hardly tell one power from another, so the prior of powers has a say in the posterior.
+    Few labels hardly tell how sharp the labels should be, so the posterior has a log-normal prior of that.
     """
     from scipy.special import softmax
 
     vectors = np.concatenate([x, held_out.pool])
     graph = neighbour_graph(vectors)
-    scores = {(alpha, power): prior for alpha, prior in ALPHAS.items() for power in POWERS}
+    p_held_out: dict[float, list[Array]] = {alpha: [np.empty((0, labels))] for alpha in ALPHAS}
     for fold, models in zip(held_out.folds, held_out.models, strict=True):
         soft = np.exp(weighted_sum(models, weights).log_probabilities(vectors))
         soft[: len(y)][~fold] = np.eye(labels)[y[~fold]]
-        for alpha in ALPHAS:
-            p = smoothed(graph, soft, alpha)[: len(y)][fold]
-            for power in POWERS:
-                p_true = sharpened(p, power)[np.arange(len(p)), y[fold]]
-                scores[alpha, power] += float(np.log(p_true + 1e-3).sum())
-    alpha, power = max(scores, key=lambda pair: scores[pair])
-    return alpha, power, softmax([scores[alpha, other] + prior for other, prior in POWERS.items()])
+        for alpha, parts in p_held_out.items():
+            parts.append(smoothed(graph, soft, alpha)[: len(y)][fold])
+
+    def log_likelihood(alpha: float, power: float) -> float:
+        p = sharpened(np.concatenate(p_held_out[alpha]), power)
+        return float(np.log(p[np.arange(len(p)), held_out.y] + 1e-3).sum())
+
+    alpha, power = max(product(ALPHAS, POWERS), key=lambda pair: ALPHAS[pair[0]] + log_likelihood(*pair))
+    log_prior = -0.5 * (np.log(ALL_POWERS * weights[0] / SHARPNESS) / SHARPNESS_SPREAD) ** 2
+    return alpha, power, softmax(log_prior + [log_likelihood(alpha, other) for other in ALL_POWERS])
 
 
 def excess_confidence(p: Array, power: float, posterior: Array) -> float:
-    """How far the mean confidence of p (N, K) under a power exceeds its expectation under a posterior of POWERS."""
-    expected = posterior @ [sharpened(p, other).max(axis=1).mean() for other in POWERS]
+    """How far the mean confidence of p (N, K) under a power exceeds that expected under a posterior of ALL_POWERS."""
+    expected = posterior @ [sharpened(p, other).max(axis=1).mean() for other in ALL_POWERS]
     return float(sharpened(p, power).max(axis=1).mean() - expected)
 
 
