@@ -768,7 +768,7 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32"}
 def serving(part: str, head: list[str], cells: Callable[[Line], list[str]]) -> str:
     """The last run of a part of the load test for each model and number of texts in a request."""
-    rows = {(row["model"], row.get("request_texts")): row for row in lines("serving") if row["part"] == part and (
+    rows = {(row["model"], row.get("request_texts", 32)): row for row in lines("serving") if row["part"] == part and (
         part != "throughput" or row["texts"] / row["texts_per_second"] >= 1.0)}  # else start-up hides it
     return markdown(["model", *head], [[name, *cells(row)] for (name, _), row in rows.items()])
 
