@@ -770,10 +770,10 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32",
          "tuned": "plain PyTorch, bf16, sorted by length", "onnxruntime": "ONNX Runtime, fp32, sorted by length"}
 def serving(part: str, head: list[str], cells: Callable[[Line], list[str]]) -> str:
-    """The last run of a part of the load test for each model."""
-    rows = {row["model"]: row for row in lines("serving") if row["part"] == part and (
+    """The last run of a part of the load test for each model and number of texts in a request."""
+    rows = {(row["model"], row.get("request_texts", 32)): row for row in lines("serving") if row["part"] == part and (
         part != "throughput" or row["texts"] / row["texts_per_second"] >= 1.0)}  # else start-up hides it
-    return markdown(["model", *head], [[name, *cells(row)] for name, row in rows.items()])
+    return markdown(["model", *head], [[name, *cells(row)] for (name, _), row in rows.items()])
 
 
 def milliseconds(seconds: float) -> str:
@@ -801,8 +801,10 @@ def answers(row: Line) -> str:
     return ", ".join(f"{status}: {number:,}" for status, number in row["statuses"].items())
 
 
-serving_throughput = partial(serving, "throughput", ["served", "`halflabel predict`", "ratio (rounds)"], lambda row: [
-    f"{row['texts_per_second']:,.0f} texts/s", f"{row['predict_texts_per_second']:,.0f} texts/s",
+serving_throughput = partial(serving, "throughput", [
+    "texts per request", "served", "`halflabel predict`", "ratio (rounds)"], lambda row: [
+    f"{row.get('request_texts', 32)}", f"{row['texts_per_second']:,.0f} texts/s",
+    f"{row['predict_texts_per_second']:,.0f} texts/s",
     f"{row['ratio']:.2f} ({', '.join(f'{ratio:.2f}' for ratio in row.get('ratios', [])) or row['rounds']})"])
 serving_latency = partial(serving, "latency", ["requests per second", "p50", "p99"], lambda row: [
     f"{row['requests_per_second']:,.0f}", milliseconds(row["p50"]), milliseconds(row["p99"])])

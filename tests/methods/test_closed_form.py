@@ -10,13 +10,16 @@ from conftest import tiny_texts
 from halflabel.evaluation.confidence import unit
 from halflabel.methods import closed_form
 from halflabel.methods.closed_form import (
+    ALL_POWERS,
     POOL_MASS,
     PRIOR_TRUST,
+    ClosedForm,
     LinearModel,
     cluster_evidence,
     cluster_trust,
     cross_validate,
     distil,
+    excess_confidence,
     fit_closed_form,
     fit_weights,
     gaussian_em,
@@ -311,3 +314,24 @@ def test_confidence_is_restored_by_a_power() -> None:
     restored = match_confidence(after, before)
     assert restored.max(axis=1).mean() == pytest.approx(0.65, abs=1e-3)
     assert restored.argmax(axis=1).tolist() == [0, 1]
+
+
+def test_the_expected_confidence_is_a_mean_over_powers() -> None:
+    p, certain = np.array([[0.7, 0.3], [0.6, 0.4]]), np.eye(len(ALL_POWERS))
+    weak, strong = ALL_POWERS[1], ALL_POWERS[4]
+    assert excess_confidence(p, strong, certain[4]) == 0.0
+    assert excess_confidence(p, weak, certain[[1, 4]].mean(axis=0)) < 0.0
+    assert excess_confidence(p, strong, certain[[1, 4]].mean(axis=0)) > 0.0
+
+
+def test_the_prior_of_sharpness_moves_the_confidence_and_not_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = clusters(4, 60, spread=0.35)
+    rows = few(x, y, 5)
+
+    def fitted(sharpness: float) -> ClosedForm:
+        monkeypatch.setattr(closed_form, "SHARPNESS", sharpness)
+        return fit_closed_form(x[rows], y[rows], x, NO_WORDS[: len(rows) + len(x)], 4, seed=0)
+
+    blunt, sharp = fitted(0.01), fitted(1.0)
+    assert blunt.excess > sharp.excess
+    assert np.array_equal(blunt.soft, sharp.soft)

@@ -77,7 +77,9 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
 
 def mean_confidence(fitted: ClosedForm) -> float | None:
     """The mean confidence in the pool of a closed form that held-out labels calibrated; None if there were none."""
-    return float(fitted.soft.max(axis=1).mean()) if len(fitted.soft) and fitted.held_out[1] else None
+    if not len(fitted.soft) or not fitted.held_out[1]:
+        return None
+    return float(fitted.soft.max(axis=1).mean()) - fitted.excess
 
 
 def facts_of(fitted: ClosedForm) -> dict[str, Any]:
