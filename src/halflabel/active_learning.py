@@ -24,7 +24,6 @@ from halflabel.types import Task
 Array = NDArray[np.floating]
 Rows = NDArray[np.integer]
 
-DOUBTFUL = 0.5  # share of each guessed class that `balanced` considers, the most doubtful texts
 NEAR_DUPLICATE = 0.95  # cosine of centred vectors
 OUTLIERS = 0.05  # share of the candidates that is suggested last, since few texts are like them
 NEIGHBOURS, REFERENCES = 10, 2000  # density: the mean cosine to the nearest of a sample of the candidates
@@ -128,17 +127,14 @@ def most_doubtful(scores: Scores | None, total: int, n: int, limit: int, rng: np
     return np.argsort(-scores.doubt, kind="stable")[:limit]
 
 
-def doubtful_of_each_class(scores: Scores | None, total: int, n: int, limit: int, rng: np.random.Generator) -> Rows:
-    """The more doubtful half of each guessed class, sampled so that no class exceeds the others in a large pool."""
+def of_each_class(scores: Scores | None, total: int, n: int, limit: int, rng: np.random.Generator) -> Rows:
+    """All texts, or a sample in which no guessed class exceeds the others."""
     if scores is None:
         return random_texts(scores, total, n, limit, rng)
-    share = min(1.0, max(DOUBTFUL, 2 * n / total))  # of a small pool more than half
     classes = [np.flatnonzero(scores.guess == k) for k in np.unique(scores.guess)]
-    halves = [rows[np.argsort(-scores.doubt[rows], kind="stable")[: int(np.ceil(share * len(rows)))]]
-              for rows in classes]
     room, shares = limit, []
-    for i, rows in enumerate(sorted(halves, key=len)):  # what a small class leaves is for the larger ones
-        shares.append(rng.permutation(rows)[: room // (len(halves) - i)])
+    for i, rows in enumerate(sorted(classes, key=len)):  # what a small class leaves is for the larger ones
+        shares.append(rng.permutation(rows)[: room // (len(classes) - i)])
         room -= len(shares[-1])
     return np.sort(np.concatenate(shares))
 
@@ -180,7 +176,8 @@ def representatives(candidates: Candidates, n: int, weights: Array, rng: np.rand
     outlier = candidates.is_outlier
     weights = weights / max(weights.max(), 1e-12) * ~outlier + 1e-6
     labelled = len(candidates.labelled)
-    texts = principal_components(np.concatenate([candidates.vectors, candidates.labelled]))
+    # in double precision, since k-means++ converts each part of a matrix again in single precision
+    texts = principal_components(np.concatenate([candidates.vectors, candidates.labelled])).astype(np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # equal vectors make fewer clusters
         k_means = KMeans(min(n + min(labelled, MOST_COVERED), len(texts)), n_init=STARTS, max_iter=ITERATIONS,
@@ -273,7 +270,7 @@ class Strategy:
 
 
 STRATEGIES = {
-    "balanced": Strategy(doubtful_of_each_class, balanced, ("rarity", "doubt", "remoteness", "density"), True),
+    "balanced": Strategy(of_each_class, balanced, ("rarity", "doubt", "remoteness", "density"), True),
     "uncertainty": Strategy(most_doubtful, in_order, ("doubt",), True),
     "diverse": Strategy(random_texts, diverse, ("remoteness", "density")),
     "random": Strategy(random_texts, in_order),
