@@ -19,7 +19,6 @@ import argparse
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,7 +28,7 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from halflabel.active_learning import STRATEGIES, Rows, Scores, of_each_class
+from halflabel.active_learning import DOUBTFUL, STRATEGIES
 from halflabel.data.labels import Classes
 from halflabel.labelling import Guesses
 from halflabel.methods.closed_form import fit_closed_form, logistic_regression
@@ -75,7 +74,7 @@ def main() -> None:
                 if results.has(**key) or strategy in (ONE_LABEL if name in SEVERAL else SEVERAL_LABELS):
                     continue
                 began = time.perf_counter()
-                with patch.multiple("halflabel.active_learning", **VARIANTS.get(strategy, {"STRATEGIES": STRATEGIES})):
+                with patch.multiple("halflabel.active_learning", **VARIANTS.get(strategy, {"DOUBTFUL": DOUBTFUL})):
                     accuracy = simulate(split, encoded, strategy, options.learner, seed, classes, task)
                 results.add(**key, batch=BATCH, accuracy=accuracy, seconds=round(time.perf_counter() - began, 1))
                 print(key, *(f"{value:.3f}" for value in accuracy), flush=True)
@@ -172,17 +171,9 @@ def doubt_of_one_label(p: np.ndarray, task: Task) -> np.ndarray:
     return np.asarray(1.0 - np.abs(2.0 * p - 1.0).min(axis=1))
 
 
-def doubtful_half(scores: Scores | None, total: int, n: int, limit: int, rng: np.random.Generator) -> Rows:
-    """The more doubtful half of each guessed class."""
-    assert scores is not None, "only with a model"
-    classes = (np.flatnonzero(scores.guess == k) for k in np.unique(scores.guess))
-    rows = np.concatenate([rows[np.argsort(-scores.doubt[rows])[: -(-len(rows) // 2)]] for rows in classes])
-    return np.sort(rows[of_each_class(scores[rows], len(rows), n, limit, rng)])
-
-
-HALF = STRATEGIES | {"balanced": replace(STRATEGIES["balanced"], shortlist=doubtful_half)}
-VARIANTS: dict[str, dict[str, Any]] = {"the doubtful half of each class": {"STRATEGIES": HALF},
-                                       "labelled texts take no cluster": {"MOST_COVERED": 0},
+VARIANTS: dict[str, dict[str, Any]] = {"labelled texts take no cluster": {"MOST_COVERED": 0},
+                                       "a quarter of each class": {"DOUBTFUL": 0.25},
+                                       "all texts of each class": {"DOUBTFUL": 1.0},
                                        "doubt of one label": {"doubt": doubt_of_one_label}}
 SEVERAL_LABELS = ("doubt of one label",)  # which differ for several labels per text alone
 

@@ -172,7 +172,7 @@ def held_out_by_pool(x: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: int
 
 def held_out_with_noise(x: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: int, seed: int
                         ) -> tuple[np.ndarray, float]:
-    """The same, with the weights and the rate r of wrong labels that make (1 - r) p_y + r (1 - p_y) / (K - 1) likeliest.
+    """The same, with weights and a rate r of wrong labels that maximise (1 - r) p_y + r (1 - p_y) / (K - 1).
 
     The only text of a class counts as right.
     """

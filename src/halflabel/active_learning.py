@@ -24,6 +24,7 @@ from halflabel.types import Task
 Array = NDArray[np.floating]
 Rows = NDArray[np.integer]
 
+DOUBTFUL = 0.5  # share of each guessed class that `balanced` considers, the most doubtful texts
 NEAR_DUPLICATE = 0.95  # cosine of centred vectors
 OUTLIERS = 0.05  # share of the candidates that is suggested last, since few texts are like them
 NEIGHBOURS, REFERENCES = 10, 2000  # density: the mean cosine to the nearest of a sample of the candidates
@@ -127,14 +128,17 @@ def most_doubtful(scores: Scores | None, total: int, n: int, limit: int, rng: np
     return np.argsort(-scores.doubt, kind="stable")[:limit]
 
 
-def of_each_class(scores: Scores | None, total: int, n: int, limit: int, rng: np.random.Generator) -> Rows:
-    """All texts, or a sample in which no guessed class exceeds the others."""
+def doubtful_of_each_class(scores: Scores | None, total: int, n: int, limit: int, rng: np.random.Generator) -> Rows:
+    """The more doubtful half of each guessed class, sampled so that no class exceeds the others in a large pool."""
     if scores is None:
         return random_texts(scores, total, n, limit, rng)
+    share = min(1.0, max(DOUBTFUL, 2 * n / total))  # of a small pool more than half
     classes = [np.flatnonzero(scores.guess == k) for k in np.unique(scores.guess)]
+    halves = [rows[np.argsort(-scores.doubt[rows], kind="stable")[: int(np.ceil(share * len(rows)))]]
+              for rows in classes]
     room, shares = limit, []
-    for i, rows in enumerate(sorted(classes, key=len)):  # what a small class leaves is for the larger ones
-        shares.append(rng.permutation(rows)[: room // (len(classes) - i)])
+    for i, rows in enumerate(sorted(halves, key=len)):  # what a small class leaves is for the larger ones
+        shares.append(rng.permutation(rows)[: room // (len(halves) - i)])
         room -= len(shares[-1])
     return np.sort(np.concatenate(shares))
 
@@ -270,7 +274,7 @@ class Strategy:
 
 
 STRATEGIES = {
-    "balanced": Strategy(of_each_class, balanced, ("rarity", "doubt", "remoteness", "density"), True),
+    "balanced": Strategy(doubtful_of_each_class, balanced, ("rarity", "doubt", "remoteness", "density"), True),
     "uncertainty": Strategy(most_doubtful, in_order, ("doubt",), True),
     "diverse": Strategy(random_texts, diverse, ("remoteness", "density")),
     "random": Strategy(random_texts, in_order),
