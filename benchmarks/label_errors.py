@@ -25,7 +25,6 @@ from halflabel.label_errors import STRENGTH, LabelError, confident_learning, cro
 from halflabel.methods.closed_form import (
     WEIGHT_PRIOR,
     WEIGHT_SPREAD,
-    HeldOut,
     LinearModel,
     cross_validate,
     fit_closed_form,
@@ -34,6 +33,7 @@ from halflabel.methods.closed_form import (
     logistic_regression,
 )
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.wrong_labels import fit_without_wrong_labels
 from protocol import Results, load, sample_per_class
 from rivals import vectors
 
@@ -41,8 +41,6 @@ PER_CLASS = {"ag_news": 50, "sst5": 50, "arxiv_topics10": 50, "clinc150": 25}
 TRAINING_SETS = {"ag_news": (25, 10), "arxiv_topics10": (25, 10), "sst5": (25, 10), "clinc150": (10,)}
 TRAIN, POOL = 6000, 4000  # training texts of a set, and those in the pool
 SHARES = (0.05, 0.1, 0.2)
-WRONG = 0.8  # probability from which a label is dropped
-MEAN_RATE = 0.1  # of wrong labels, before any is seen
 FIRST = 20  # texts at the head of a list, as a person may look at
 
 
@@ -136,14 +134,8 @@ def dropped_by_pool(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, 
 
 
 def dropped_by_rate(x: np.ndarray, y: np.ndarray, pool: np.ndarray, words: Any, labels: int, seed: int) -> LinearModel:
-    """Without the labels that are wrong with a probability of WRONG or more, at the rate that held-out labels show."""
-    p, rate = held_out_with_noise(x, y, pool, labels, seed)
-    p_given = p[np.arange(len(y)), y]
-    other = rate * (1.0 - p_given) / (labels - 1)
-    wrong = other / np.maximum((1.0 - rate) * p_given + other, 1e-12)
-    errors = [LabelError(int(row), int(y[row]), int(p[row].argmax()), float(wrong[row]))
-              for row in np.argsort(-wrong) if wrong[row] >= WRONG]
-    return without(errors, x, y, pool, words, labels, seed)
+    """As `lift` does with `wrong_labels=drop`."""
+    return fit_without_wrong_labels(x, y, pool, words, labels, seed=seed)[0].model
 
 
 REMEDIES: dict[str, Remedy] = {"as they are": as_they_are, "dropped by pool": dropped_by_pool,
@@ -165,42 +157,11 @@ def held_out_by_pool(x: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: int
 
     The only text of a class is never predicted: its row is NaN.
     """
+    from scipy.special import softmax
+
     held_out = cross_validate([gaussian_em, logistic_regression], x, y, pool, labels, np.random.default_rng([37, seed]))
     weights, _ = fit_weights(held_out, WEIGHT_PRIOR, WEIGHT_SPREAD)
-    return in_rows(held_out, weights, len(y))
-
-
-def held_out_with_noise(x: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: int, seed: int
-                        ) -> tuple[np.ndarray, float]:
-    """The same, with weights and a rate r of wrong labels that maximise (1 - r) p_y + r (1 - p_y) / (K - 1).
-
-    The only text of a class counts as right.
-    """
-    from scipy.optimize import minimize
-    from scipy.special import softmax
-
-    held_out = cross_validate([gaussian_em, logistic_regression], x, y, pool, labels, np.random.default_rng([37, seed]))
-
-    def negative_log_posterior(v: np.ndarray) -> float:
-        p = softmax(np.tensordot(WEIGHT_PRIOR * np.exp(v[:2]), held_out.log_p, 1), axis=1)
-        p_given = p[np.arange(len(p)), held_out.y]
-        likelihood = (1.0 - v[2]) * p_given + v[2] * (1.0 - p_given) / (labels - 1)
-        return float(v[2] / MEAN_RATE + (v[:2] ** 2 / (2 * WEIGHT_SPREAD**2)).sum()
-                     - held_out.discount * np.log(likelihood + 1e-12).sum())
-
-    results = [minimize(negative_log_posterior, [clusters, 0.0, rate], method="L-BFGS-B",
-                        bounds=[(-6.0, 4.0), (-6.0, 4.0), (0.0, 0.45)])
-               for clusters in (0.0, -2.0) for rate in (0.01, 0.1, 0.3)]
-    best = min(results, key=lambda result: float(result.fun)).x
-    p = in_rows(held_out, WEIGHT_PRIOR * np.exp(best[:2]), len(y))
-    return np.where(np.isnan(p), np.eye(labels)[y], p), float(best[2])
-
-
-def in_rows(held_out: HeldOut, weights: np.ndarray, rows: int) -> np.ndarray:
-    """Held-out probabilities of a mixture in the order of the labelled texts, (rows, K)."""
-    from scipy.special import softmax
-
-    p = np.full((rows, held_out.log_p.shape[2]), np.nan)
+    p = np.full((len(y), labels), np.nan)
     p[np.concatenate([np.flatnonzero(fold) for fold in held_out.folds])] = softmax(
         np.tensordot(weights, held_out.log_p, 1), axis=1)
     return p
