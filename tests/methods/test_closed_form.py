@@ -37,6 +37,7 @@ from halflabel.methods.label_smoothing import (
     smoothed,
     word_features,
 )
+from halflabel.methods.wrong_labels import fit_without_wrong_labels, likely_wrong
 
 NO_WORDS = sparse.csr_matrix((2000, 0))
 BOTH = [gaussian_em, logistic_regression]
@@ -335,3 +336,35 @@ def test_the_prior_of_sharpness_moves_the_confidence_and_not_the_labels(monkeypa
     blunt, sharp = fitted(0.01), fitted(1.0)
     assert blunt.excess > sharp.excess
     assert np.array_equal(blunt.soft, sharp.soft)
+
+
+class TestWrongLabels:
+    def test_most_flipped_labels_and_no_others_are_dropped(self) -> None:
+        x, truth = clusters(4, 60)
+        rows = few(x, truth, 15)
+        y, flipped = truth[rows].copy(), np.arange(0, 60, 7)
+        y[flipped] = (y[flipped] + 1) % 4
+        wrong = likely_wrong(x[rows], y, x, 4, seed=0)
+        assert wrong[flipped].mean() > 0.6 and not np.delete(wrong, flipped).any()
+        fitted, dropped = fit_without_wrong_labels(x[rows], y, x, NO_WORDS, 4, seed=0)
+        assert dropped == wrong.sum() and fitted.soft.shape == (len(x), 4) and accuracy(fitted.model, x, truth) > 0.95
+
+    def test_right_labels_are_kept(self) -> None:
+        x, y = clusters(3, 100)
+        rows = few(x, y, 10)
+        assert not likely_wrong(x[rows], y[rows], x, 3, seed=0).any()
+        fitted, dropped = fit_without_wrong_labels(x[rows], y[rows], x, NO_WORDS, 3, seed=0)
+        same = fit_closed_form(x[rows], y[rows], x, NO_WORDS, 3, seed=0)
+        assert dropped == 0 and np.array_equal(fitted.soft, same.soft)
+
+    def test_a_class_keeps_a_label(self) -> None:
+        x, truth = clusters(3, 100)
+        rows = few(x, truth, 8)
+        y = np.where(truth[rows] == 2, 0, truth[rows])
+        y[:2] = 2  # both labels of this class are wrong
+        assert not likely_wrong(x[rows], y, x, 3, seed=0)[y == 2].all()
+
+    def test_nothing_is_known_without_a_pool_or_with_one_label_per_class(self) -> None:
+        x, y = clusters(3, 10)
+        assert not likely_wrong(x, (y + 1) % 3, x[:0], 3, seed=0).any()
+        assert not likely_wrong(x[few(x, y, 1)], y[few(x, y, 1)], x, 3, seed=0).any()

@@ -13,7 +13,8 @@ from halflabel.equations import sharpen
 from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
 from halflabel.methods.closed_form_several import LABELS_PER_TEXT, Names, fit_several_labels
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, smoothed, word_features
-from halflabel.methods.registry import Range, method
+from halflabel.methods.registry import Choice, Range, method
+from halflabel.methods.wrong_labels import fit_without_wrong_labels
 from halflabel.nn.losses import binary_cross_entropy, constant, cross_entropy
 from halflabel.nn.network import NormalizedLinear
 from halflabel.nn.pseudo_labels import PseudoLabeller, Target
@@ -35,6 +36,8 @@ LIFT_PLANS: dict[str, dict[str, Any]] = {
 
 UNDECIDED = "held-out labels do not tell whether clusters in the pool help; these count for {:.0%} of its soft labels"
 
+DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
+
 NAMES = {
     False: "clusters of the pool around the class names do not match the labels; the names are not used",
     True: "the class names are used beside the labels and the pool",
@@ -42,31 +45,37 @@ NAMES = {
 
 
 @method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True, uses_teachers=True,
-        weighs_classes=True, multilabel_method="lift-ml", limits={"power": Range(1.0, 1e3)}, plans=LIFT_PLANS)
-def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTraining:
+        weighs_classes=True, multilabel_method="lift-ml", plans=LIFT_PLANS,
+        limits={"power": Range(1.0, 1e3), "wrong_labels": Choice(("keep", "drop"))})
+def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0, wrong_labels: str = "keep") -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on their soft labels."""
     head, pseudo_labels = NormalizedLinear(shape), LabelTable(shape, power)
     return SelfTraining(
         head=head, loss=cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
-        start=lambda inputs: start(head, pseudo_labels, inputs), closed_form_head=True, averaged_teacher=True,
-        soft_labels=pseudo_labels.soft_labels,
+        start=lambda inputs: start(head, pseudo_labels, inputs, drop_wrong=wrong_labels == "drop"),
+        closed_form_head=True, averaged_teacher=True, soft_labels=pseudo_labels.soft_labels,
     )
 
 
-def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs) -> StartResult:
+def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs, *,
+          drop_wrong: bool = False) -> StartResult:
     """Fits the closed form; its linear model becomes the head, its soft labels the first pseudo-labels.
 
     If it was fitted on vectors of teachers, the head is fitted to its soft labels on vectors of the encoder itself.
     """
     x, y, words = inputs.teacher_vectors(), inputs.columns, word_features(inputs.texts)
     names = inputs.names() if inputs.names is not None else None
-    fitted = fit_closed_form(x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1], seed=inputs.seed, names=names)
+    closed_form = (x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1])
+    fitted, dropped = (fit_without_wrong_labels(*closed_form, seed=inputs.seed, names=names) if drop_wrong
+                       else (fit_closed_form(*closed_form, seed=inputs.seed, names=names), 0))
     if inputs.class_weights is not None:
         fitted = cost_sensitive(fitted, inputs.class_weights.double().numpy())
     model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
     notices = [Notice(NAMES[fitted.uses_names])] if inputs.names_given else []
+    if dropped:
+        notices.append(Notice(DROPPED.format(dropped, len(y))))
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), facts=facts_of(fitted))
