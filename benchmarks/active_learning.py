@@ -28,10 +28,12 @@ from unittest.mock import patch
 import numpy as np
 import torch
 
-from halflabel.active_learning import DOUBTFUL, STRATEGIES, Candidates, Scores
+from halflabel.active_learning import DOUBTFUL, STRATEGIES
 from halflabel.data.labels import Classes
+from halflabel.labelling import Guesses
 from halflabel.methods.closed_form import fit_closed_form, logistic_regression
 from halflabel.methods.label_smoothing import word_features
+from halflabel.suggestions import suggest
 from halflabel.types import Task
 from protocol import Results, Sample, load, sample_per_class, sample_texts
 from rivals import vectors
@@ -42,7 +44,7 @@ SETS = ("ag_news", "sst5", "arxiv_topics10", "clinc150", *SEVERAL)
 SVG = Path(__file__).parent.parent / "docs" / "active_learning.svg"
 ROUNDS, BATCH = 10, 20
 TRAIN, POOL = 6000, 4000  # training texts of a set, and those in the pool
-SEEDS = {"choose": [0, 1, 2, 3], "report": [5, 6, 7, 8, 9]}
+SEEDS = {"choose": [0, 1, 2, 3], "report": [5, 6, 7, 8, 9, 20, 21, 22, 23, 24]}
 
 Fitted = Callable[[np.ndarray], np.ndarray]  # vectors (N, H) -> probabilities (N, K)
 Learner = Callable[[np.ndarray, np.ndarray, int], Fitted]  # labelled rows, their labels (N, K), seed -> fitted
@@ -89,15 +91,20 @@ def simulate(split: Sample, encoded: dict[str, np.ndarray], strategy: str, learn
     x, y = np.stack([encoded[text] for text in texts]), classes.matrix([*split.labelled.labels, *split.truth])
     rest, truth = np.stack([encoded[text] for text in split.rest.texts]), classes.matrix(split.rest.labels) > 0
     fit = make_learner(learner if task == "multi-class" else "one-vs-rest", x, texts, len(classes))
-    labelled, accuracy = np.arange(len(split.labelled)), []
-    for _ in range(ROUNDS + 1):
+    labelled, accuracy = np.arange(len(split.labelled)), list[float]()
+    while True:
         probabilities = fit(labelled, y[labelled], seed)
-        left = np.setdiff1d(np.arange(len(x)), labelled)
-        p = probabilities(x[left])
-        accuracy.append(quality(probabilities(rest), truth, task, p, y[labelled].sum(axis=1).mean()))
-        suggest = RIVALS.get(strategy) or own("balanced" if strategy in VARIANTS else strategy, task)
-        labelled = np.concatenate([labelled, left[suggest(x[left], p, x[labelled], y[labelled], rng)]])
-    return [round(value, 4) for value in accuracy]
+        left, p = np.setdiff1d(np.arange(len(x)), labelled), probabilities(x)
+        accuracy.append(quality(probabilities(rest), truth, task, p[left], y[labelled].sum(axis=1).mean()))
+        if len(accuracy) > ROUNDS:
+            return [round(value, 4) for value in accuracy]
+        if strategy in RIVALS:
+            chosen = left[RIVALS[strategy](x[left], p[left], x[labelled], y[labelled], rng)]
+        else:
+            guesses = Guesses({text: row for row, text in enumerate(texts)}, x, p, classes, task)
+            chosen = own("balanced" if strategy in VARIANTS else strategy, guesses, [texts[row] for row in left],
+                         [texts[row] for row in labelled], rng)
+        labelled = np.concatenate([labelled, chosen])
 
 
 def quality(p: np.ndarray, truth: np.ndarray, task: Task, pool: np.ndarray, labels_per_text: float) -> float:
@@ -108,23 +115,17 @@ def quality(p: np.ndarray, truth: np.ndarray, task: Task, pool: np.ndarray, labe
     return float(2 * (predicted & truth).sum() / (predicted.sum() + truth.sum()))
 
 
-# Strategies: vectors (N, H) and probabilities (N, K) of the pool, vectors (M, H) and labels (M, K) of labelled texts,
-# random numbers -> rows to label
+def own(strategy: str, guesses: Guesses, pool: list[str], labelled: list[str], rng: np.random.Generator) -> np.ndarray:
+    """Rows of the texts that `halflabel suggest` suggests."""
+    found, _ = suggest(pool, BATCH, strategy, model=guesses, vectors=guesses.vectors, labelled=labelled,
+                       seed=int(rng.integers(2**31)))
+    return np.array(guesses.rows([suggestion.text for suggestion in found]))
+
+
+# Strategies of others: vectors (N, H) and probabilities (N, K) of the pool, vectors (M, H) and labels (M, K) of
+# labelled texts, random numbers -> rows to label
 
 Suggest = Callable[[np.ndarray, np.ndarray, np.ndarray, np.ndarray, np.random.Generator], np.ndarray]
-
-
-def own(strategy: str, task: Task) -> Suggest:
-    """A strategy of `halflabel suggest`."""
-    chosen = STRATEGIES[strategy]
-
-    def suggest(x: np.ndarray, p: np.ndarray, labelled: np.ndarray, y: np.ndarray, rng: np.random.Generator
-                ) -> np.ndarray:
-        scores = Scores.of(p, task)
-        rows = chosen.shortlist(scores, len(x), BATCH, len(x), rng)
-        candidates = Candidates.of(x[rows], labelled, scores[rows], y.sum(axis=0).astype(np.float64))
-        return rows[chosen.select(candidates, BATCH, rng)]
-    return suggest
 
 
 def small_text_k_means(x: np.ndarray, p: np.ndarray, labelled: np.ndarray, y: np.ndarray, rng: np.random.Generator

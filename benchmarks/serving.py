@@ -1,9 +1,10 @@
 """Load test of `halflabel serve`, over loopback: its throughput, its latency, an overload, and hostile requests.
 
     python benchmarks/serving.py [--models student minilm] [--texts 2000] [--seconds 60] [--parts throughput latency]
+                                 [--request-texts 32]
 
 - throughput: texts per second of a few connections with full requests, against `halflabel predict` on the same texts,
-  both after start-up, in alternation;
+  both after start-up, in alternation; `--request-texts` is the `--max-batch` of the server and the size of a request;
 - latency: p50 and p99 of single texts at half of the rate that single texts reach;
 - overload: full requests at ten times the rate that they reach, for a minute; each must be answered or refused with
   429, the memory must not grow, and the latency afterwards must be that from before;
@@ -39,7 +40,8 @@ from protocol import Results
 from startup import student
 
 REQUEST_TEXTS = 32  # the server's default
-CONNECTIONS = 32  # of the throughput: twice what fills a batch
+QUEUE_TEXTS = 1024  # that may wait for the model
+CONNECTIONS = QUEUE_TEXTS // REQUEST_TEXTS  # of the throughput: twice what fills a batch
 OVERLOAD = 10  # times the rate that the server reaches
 MOST = 800  # connections at once, within the usual limit of open files
 FLAT = 1.1  # times the memory before the overload
@@ -79,9 +81,9 @@ def request_of(texts: str | Sequence[str]) -> bytes:
     return PREDICT % len(body) + body
 
 
-def full_requests(texts: list[str]) -> list[bytes]:
+def full_requests(texts: list[str], number: int = REQUEST_TEXTS) -> list[bytes]:
     """Requests with as many texts as the server accepts."""
-    return [request_of(texts[i : i + REQUEST_TEXTS]) for i in range(0, len(texts), REQUEST_TEXTS)]
+    return [request_of(texts[i : i + number]) for i in range(0, len(texts), number)]
 
 
 class Server:
@@ -99,8 +101,8 @@ class Server:
 
 
 @asynccontextmanager
-async def serving(model: Path) -> AsyncIterator[Server]:
-    command = [sys.executable, "-m", "halflabel", "serve", str(model), "--port", "0"]
+async def serving(model: Path, request_texts: int = REQUEST_TEXTS) -> AsyncIterator[Server]:
+    command = [sys.executable, "-m", "halflabel", "serve", str(model), "--port", "0", "--max-batch", str(request_texts)]
     with tempfile.TemporaryFile() as log:
         process = await asyncio.create_subprocess_exec(*command, stderr=log)
         try:
@@ -120,6 +122,7 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=2000)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--request-texts", type=int, default=REQUEST_TEXTS)
     options = parser.parse_args()
     results = Results("serving")
     rows = sample("train") + sample("test")
@@ -144,20 +147,20 @@ def train(folder: Path) -> Path:
 
 async def throughput(model: Path, texts: list[str], options: argparse.Namespace) -> dict[str, Any]:
     """Median rates of the server and of `predict`, and the median of their ratio within a round."""
-    rounds = []
-    async with serving(model) as server:
-        await burst(server, texts[:256])
+    rounds, number = [], options.request_texts
+    async with serving(model, number) as server:
+        await burst(server, texts[:512], number)
         for _ in range(options.repeats):
-            rounds.append((await burst(server, texts), await asyncio.to_thread(predict_rate, model, texts)))
+            rounds.append((await burst(server, texts, number), await asyncio.to_thread(predict_rate, model, texts)))
     served, predicted = np.array(rounds).T
-    return {"texts": len(texts), "rounds": options.repeats, "texts_per_second": float(np.median(served)),
-            "predict_texts_per_second": float(np.median(predicted)), "ratio": float(np.median(served / predicted)),
-            "ratios": (served / predicted).tolist()}
+    return {"texts": len(texts), "rounds": options.repeats, "request_texts": number,
+            "texts_per_second": float(np.median(served)), "predict_texts_per_second": float(np.median(predicted)),
+            "ratio": float(np.median(served / predicted)), "ratios": (served / predicted).tolist()}
 
 
-async def burst(server: Server, texts: list[str]) -> float:
+async def burst(server: Server, texts: list[str], number: int) -> float:
     """Texts per second, in full requests by some connections, each of which sends its next one after an answer."""
-    requests = iter(full_requests(texts))
+    requests = iter(full_requests(texts, number))
 
     async def work() -> None:
         client = Client(server.port)
@@ -167,7 +170,7 @@ async def burst(server: Server, texts: list[str]) -> float:
         await client.close()
 
     began = time.perf_counter()
-    await asyncio.gather(*(work() for _ in range(CONNECTIONS)))
+    await asyncio.gather(*(work() for _ in range(max(1, QUEUE_TEXTS // number))))
     return len(texts) / (time.perf_counter() - began)
 
 

@@ -69,7 +69,7 @@ def stages(split: Sample, seed: int) -> dict[str, Any]:
     note("gaussian", rules[0].log_probabilities(pool))
     rule = weighted_sum(rules, weights)
     soft = note("pooled", np.exp(rule.log_probabilities(pool)))
-    alpha, power = choose_smoothing(trial, weights, x, y, labels)
+    alpha, power, _ = choose_smoothing(trial, weights, x, y, labels)
     graph = neighbour_graph(np.concatenate([x, pool]))
     soft = note("smoothed", sharpened(smoothed(graph, np.concatenate([known, soft]), alpha)[len(x) :], power))
     counts = word_features([*split.labelled.texts, *split.pool.texts])

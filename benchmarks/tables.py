@@ -770,14 +770,30 @@ NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32",
          "tuned": "plain PyTorch, bf16, sorted by length", "onnxruntime": "ONNX Runtime, fp32, sorted by length"}
 def serving(part: str, head: list[str], cells: Callable[[Line], list[str]]) -> str:
-    """The last run of a part of the load test for each model."""
-    rows = {row["model"]: row for row in lines("serving") if row["part"] == part and (
+    """The last run of a part of the load test for each model and number of texts in a request."""
+    rows = {(row["model"], row.get("request_texts", 32)): row for row in lines("serving") if row["part"] == part and (
         part != "throughput" or row["texts"] / row["texts_per_second"] >= 1.0)}  # else start-up hides it
-    return markdown(["model", *head], [[name, *cells(row)] for name, row in rows.items()])
+    return markdown(["model", *head], [[name, *cells(row)] for (name, _), row in rows.items()])
 
 
 def milliseconds(seconds: float) -> str:
     return f"{1000 * seconds:,.0f} ms"
+
+
+def names_several() -> str:
+    """Micro and macro F1 of the closed form for several labels, by kind of class names."""
+    kinds, body = ("none", "names", "opaque", "wrong"), []
+    for (name, per_class, labelled), rows in sorted(grouped(lines("names-several"), "set", "per_class",
+                                                            "labelled").items()):
+        by = grouped(rows, "names")
+        cells = [[f"{statistics.mean(row[key] for row in by[kind,]):.3f}" if (kind,) in by else "" for kind in kinds]
+                 for key in ("micro_f1", "macro_f1")]
+        used = [f"{sum(row['uses_names'] for row in by[kind,])} of {len(by[kind,])}" if (kind,) in by else ""
+                for kind in kinds[1:]]
+        body.append([name, str(per_class), str(labelled), *(f"{micro} / {macro}" if micro else "" for micro, macro in
+                                                            zip(*cells, strict=True)), ", ".join(filter(None, used))])
+    return markdown(["set", "labels per label", "labelled texts", "no names", "names", "opaque names", "wrong names",
+                     "runs that use names, opaque, wrong"], body)
 
 
 def answers(row: Line) -> str:
@@ -785,8 +801,10 @@ def answers(row: Line) -> str:
     return ", ".join(f"{status}: {number:,}" for status, number in row["statuses"].items())
 
 
-serving_throughput = partial(serving, "throughput", ["served", "`halflabel predict`", "ratio (rounds)"], lambda row: [
-    f"{row['texts_per_second']:,.0f} texts/s", f"{row['predict_texts_per_second']:,.0f} texts/s",
+serving_throughput = partial(serving, "throughput", [
+    "texts per request", "served", "`halflabel predict`", "ratio (rounds)"], lambda row: [
+    f"{row.get('request_texts', 32)}", f"{row['texts_per_second']:,.0f} texts/s",
+    f"{row['predict_texts_per_second']:,.0f} texts/s",
     f"{row['ratio']:.2f} ({', '.join(f'{ratio:.2f}' for ratio in row.get('ratios', [])) or row['rounds']})"])
 serving_latency = partial(serving, "latency", ["requests per second", "p50", "p99"], lambda row: [
     f"{row['requests_per_second']:,.0f}", milliseconds(row["p50"]), milliseconds(row["p99"])])
@@ -801,7 +819,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names, "words": words,
+    "floor": floor, "start": start, "names": names, "names-several": names_several, "words": words,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from cli_runner import Ran, runner, write_csv
+from cli_runner import Ran, runner, write_csv, write_jsonl
 from conftest import TOPICS, tiny_texts
 from halflabel import TextClassifier
 from halflabel.class_names import (
@@ -27,6 +27,7 @@ from halflabel.errors import DataError, SettingError
 from halflabel.methods import METHODS
 from halflabel.methods.bdd import CosineHead
 from halflabel.methods.closed_form import fit_closed_form
+from halflabel.methods.closed_form_several import SeveralLabels, fit_several_labels
 from halflabel.methods.label_smoothing import word_features
 from halflabel.methods.metaexpert import ExpertHead
 from halflabel.nn.network import Linear
@@ -121,11 +122,78 @@ class TestClosedForm:
             assert not unused.uses_names and np.array_equal(unused.soft, none.soft)
 
 
+class TestSeveralLabels:
+    """Names in the closed form of `lift-ml`."""
+
+    @pytest.fixture
+    def data(self) -> dict[str, np.ndarray]:
+        """Texts with one or two of six labels; the first twelve are labelled."""
+        rng = np.random.default_rng(0)
+        centres = np.linalg.qr(rng.normal(size=(32, 6)))[0].T
+        y = np.eye(6)[rng.integers(0, 6, 512)]
+        y = np.maximum(y, (rng.random((512, 1)) < 0.5) * np.eye(6)[rng.integers(0, 6, 512)])
+        x = y @ centres + 0.8 * rng.normal(size=(512, 32)) / np.sqrt(32)
+        names = centres + 0.6 * rng.normal(size=centres.shape) / np.sqrt(32)
+        return {"x": x / np.linalg.norm(x, axis=1, keepdims=True), "y": y, "names": names}
+
+    @staticmethod
+    def fit(data: dict[str, np.ndarray], labelled: int, names: np.ndarray | None, **settings: float) -> SeveralLabels:
+        x, y = data["x"], data["y"][:labelled]
+        words = word_features([f"w{i}" for i in range(labelled + 500)])
+        return fit_several_labels(x[:labelled], y, x[12:], words, seed=0, names=names, **settings)  # type: ignore[arg-type]
+
+    @staticmethod
+    def right(fitted: SeveralLabels, data: dict[str, np.ndarray]) -> float:
+        """The share of texts whose most probable label they have."""
+        return float(data["y"][12:][np.arange(500), fitted.soft.argmax(axis=1)].mean())
+
+    def test_names_and_a_pool_are_enough(self, data: dict[str, np.ndarray]) -> None:
+        fitted, fewer = self.fit(data, 0, data["names"]), self.fit(data, 0, data["names"], labels_per_text=1.0)
+        assert fitted.names is not None and self.right(fitted, data) > 0.9
+        assert fitted.soft.sum(axis=1).mean() == pytest.approx(2.0, abs=0.01)
+        assert fewer.soft.sum(axis=1).mean() == pytest.approx(1.0, abs=0.01)
+
+    def test_two_labels_are_not_both_expected_everywhere(self, data: dict[str, np.ndarray]) -> None:
+        some = {"x": data["x"], "y": data["y"][:, :2]}
+        assert self.fit(some, 0, data["names"][:2]).soft.mean() == pytest.approx(0.5, abs=0.01)
+
+    def test_names_help_where_labels_are_few(self, data: dict[str, np.ndarray]) -> None:
+        none, named = self.fit(data, 4, None), self.fit(data, 4, data["names"])
+        assert named.names is not None and self.right(named, data) > self.right(none, data) + 0.1
+
+    @pytest.mark.parametrize("labelled", [4, 12])
+    def test_names_that_do_not_match_the_labels_are_not_used(self, data: dict[str, np.ndarray], labelled: int) -> None:
+        meaningless, none = np.random.default_rng(1).normal(size=(6, 32)), self.fit(data, labelled, None)
+        for names in (np.roll(data["names"], 1, axis=0), meaningless):
+            unused = self.fit(data, labelled, names)
+            assert unused.names is None and np.array_equal(unused.soft, none.soft)
+
+    def test_each_name_is_trusted_by_its_own_label(self, data: dict[str, np.ndarray]) -> None:
+        swapped = self.fit(data, 12, data["names"][[0, 1, 2, 3, 5, 4]]).names
+        assert swapped is not None and swapped.slopes[4:].max() < swapped.slopes[:4].min()
+
+    def test_a_label_that_only_has_a_name(self, data: dict[str, np.ndarray]) -> None:
+        without = data["y"][:, 5] == 0
+        few = {"x": np.concatenate([data["x"][without][:12], data["x"][12:]]),
+               "y": np.concatenate([data["y"][without][:12], data["y"][12:]])}
+        fitted = self.fit(few, 12, data["names"])
+        assert fitted.names is not None and 0.05 < fitted.names.prior[5] < 0.2
+        most = np.argsort(-fitted.soft[:, 5])[:30]
+        assert few["y"][12:][most, 5].mean() > 0.8
+
+    def test_unknown_labels_and_no_pool(self, data: dict[str, np.ndarray]) -> None:
+        y = data["y"][:12].copy()
+        y[:3] = np.nan
+        alone = fit_several_labels(data["x"][:12], y, data["x"][:0], word_features(["w"] * 12), seed=0,
+                                   names=data["names"])
+        assert alone.names is not None and np.isfinite(alone.model.weight).all() and alone.soft.shape == (0, 6)
+
+
 class TestInitialHead:
     """Methods with a head start from the class names."""
 
     def test_which_methods_take_names(self) -> None:
-        without = {"label-spreading", "lift-ml", "logreg", "nb-em", "sdrl", "self-training", "vampire"}
+        without = {"label-spreading", "logreg", "nb-em", "sdrl", "self-training", "vampire"}
         assert {name for name, method in METHODS.items() if not method.takes_names} == without
 
     @pytest.mark.parametrize(("make", "layers"), [(Linear, 1), (CosineHead, 1), (ExpertHead, 4)])
@@ -157,11 +225,13 @@ class TestInitialHead:
         assert (classifier.predict(pool) == truth).mean() > 0.5  # chance is a third
         assert any("first weights" in notice for notice in classifier.notices_)
 
-    def test_several_labels(self, tiny_encoder: str) -> None:
+    @pytest.mark.parametrize("method", ["bce", "am-ml", "bdd-ml", "asl"])
+    def test_several_labels(self, tiny_encoder: str, method: str) -> None:
         texts, labels = tiny_texts(3)
         pool, truth = tiny_texts(30, seed=1)
-        classifier = TextClassifier("bce", tiny_encoder, "frozen", settings={"epochs": 0, "warmup": 0}, names=NAMES)
+        classifier = TextClassifier(method, tiny_encoder, "frozen", settings={"epochs": 0, "warmup": 0}, names=NAMES)
         classifier.fit(texts, [(label,) for label in labels], unlabelled=pool)
+        assert any("first weights" in notice for notice in classifier.notices_)
         assert (classifier.classes_[classifier.predict_proba(pool).argmax(axis=1)] == truth).mean() > 0.5
 
 
@@ -180,6 +250,46 @@ class TestClassifier:
         classifier.save(tmp_path / "model")
         assert list(TextClassifier.load(tmp_path / "model").predict(pool)) == list(classifier.predict(pool))
 
+    def test_several_labels_without_any_label(self, tiny_encoder: str, tmp_path: Path) -> None:
+        pool, truth = tiny_texts(20, seed=1)
+        classifier = TextClassifier("lift-ml", tiny_encoder, "frozen", names=NAMES, settings={"labels_per_text": 1.0})
+        classifier.fit([], [], unlabelled=pool)
+        p = classifier.predict_proba(pool)
+        assert classifier.method_ == "lift-ml" and (classifier.classes_[p.argmax(axis=1)] == truth).mean() > 0.5
+        assert 0.5 < np.mean([len(labels) for labels in classifier.predict(pool)]) < 2.0
+        notices = " / ".join(classifier.notices_)
+        assert "class names are used" in notices and "1 are expected" in notices and "hardly be learnt" not in notices
+        classifier.save(tmp_path / "model")
+        assert list(TextClassifier.load(tmp_path / "model").predict(pool)) == list(classifier.predict(pool))
+
+    def test_a_matrix_without_rows_says_that_there_are_several_labels(self, tiny_encoder: str) -> None:
+        pool, _ = tiny_texts(12, seed=1)
+        names = dict(enumerate(NAMES.values()))
+        short = {"epochs": 1, "epoch_steps": 3, "unlabelled_batch": 4}
+        classifier = TextClassifier(encoder=tiny_encoder, names=names, settings=short)
+        classifier.fit([], np.empty((0, 3)), unlabelled=pool)
+        assert classifier.method_ == "lift-ml" and classifier.predict(pool).shape == (36, 3)
+        with pytest.raises(SettingError, match="a name for '3', which no column of the label matrix is"):
+            TextClassifier(encoder=tiny_encoder, names=names | {3: "x"}).fit([], np.empty((0, 3)), unlabelled=pool)
+
+    def test_several_labels_of_which_one_only_has_a_name(self, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(6)
+        keep = [i for i, label in enumerate(labels) if label != "food"]
+        pool, _ = tiny_texts(20, seed=1)
+        classifier = TextClassifier("lift-ml", tiny_encoder, "frozen", names=NAMES)
+        classifier.fit([texts[i] for i in keep], [(labels[i],) for i in keep], unlabelled=pool)
+        assert any("'food'" in notice for notice in classifier.notices_)
+        assert any("food" in labels for labels in classifier.predict(pool))
+        assert not any("hardly be learnt" in notice for notice in classifier.notices_)
+
+    def test_several_labels_that_read_as_words_are_no_names_by_default(self, tiny_encoder: str) -> None:
+        texts, labels = tiny_texts(4)
+        several = [(label,) for label in labels]
+        default, none, used = (TextClassifier("lift-ml", tiny_encoder, "frozen", names=names).fit(texts, several)
+                               for names in (None, "none", "labels"))
+        assert np.array_equal(default.predict_proba(texts), none.predict_proba(texts))
+        assert "uses_names" in used.model_.facts["start"] and not default.model_.facts["start"]
+
     def test_a_class_that_only_has_a_name(self, tiny_encoder: str) -> None:
         texts, labels = tiny_texts(3)
         keep = [i for i, label in enumerate(labels) if label != "food"]
@@ -192,8 +302,8 @@ class TestClassifier:
         texts, labels = tiny_texts(3)
         with pytest.raises(SettingError, match="nb-em does not use class names; choose lift"):
             TextClassifier("nb-em", names=NAMES).fit(texts, labels)
-        with pytest.raises(SettingError, match="lift-ml does not use class names; choose bdd-ml"):
-            TextClassifier("lift-ml", names=NAMES).fit(texts, [(label,) for label in labels])
+        with pytest.raises(SettingError, match="sdrl does not use class names; choose lift"):
+            TextClassifier("sdrl", names=NAMES).fit(texts, [(label,) for label in labels])
 
     def test_no_label_and_no_name(self, tiny_encoder: str) -> None:
         with pytest.raises(DataError, match="no label at all"):
@@ -212,6 +322,37 @@ class TestCommand:
         predicted = cli("predict", tmp_path / "model", tmp_path / "pool.csv")
         assert predicted.code == 0 and len(predicted.out.splitlines()) == 45
         assert cli(*arguments, "--resume").code == 0
+
+    def test_several_labels_without_labels(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        write_csv(tmp_path / "pool.csv", tiny_texts(15, seed=1)[0])
+        (tmp_path / "names.json").write_text(json.dumps(NAMES))
+        done = cli("train", "--names", tmp_path / "names.json", "--unlabelled", tmp_path / "pool.csv", "--several",
+                   "--plan", "frozen", "--encoder", tiny_encoder, "--out", tmp_path / "model")
+        assert done.code == 0, done.err
+        line = "class names used for 3 of 3 labels"
+        assert line in done.out and line in cli("info", tmp_path / "model").out
+        assert "no label tells how many labels a text has" in done.err
+        predicted = cli("predict", tmp_path / "model", tmp_path / "pool.csv")
+        assert predicted.code == 0 and isinstance(json.loads(predicted.out.splitlines()[0])["labels"], list)
+        more = [{"text": text, "labels": [label]} for text, label in zip(*tiny_texts(3), strict=True)]
+        write_jsonl(tmp_path / "more.jsonl", more)
+        updated = cli("update", tmp_path / "model", tmp_path / "more.jsonl", "--unlabelled", tmp_path / "pool.csv",
+                      "--json")
+        assert updated.code == 0, updated.err
+        assert (json.loads(updated.out)["n_labelled_before"], json.loads(updated.out)["n_labelled"]) == (0, 9)
+
+    def test_names_of_several_labels_that_do_not_fit(self, tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
+        texts, labels = tiny_texts(4)
+        write_jsonl(tmp_path / "a.jsonl", [{"text": text, "labels": [label]}
+                                           for text, label in zip(texts, labels, strict=True)])
+        write_csv(tmp_path / "pool.csv", tiny_texts(10, seed=1)[0])
+        meanings = list(NAMES.values())
+        (tmp_path / "names.json").write_text(json.dumps(dict(zip(NAMES, meanings[1:] + meanings[:1], strict=True))))
+        done = cli("train", tmp_path / "a.jsonl", "--unlabelled", tmp_path / "pool.csv", "--names",
+                   tmp_path / "names.json", "--method", "lift-ml", "--plan", "frozen", "--encoder", tiny_encoder,
+                   "--out", tmp_path / "model")
+        assert done.code == 0 and "the names are not used" in done.err
+        assert "class names not used" in done.out and "class names not used" in cli("info", tmp_path / "model").out
 
     @pytest.mark.parametrize(("option", "used"), [
         ((), True), (("--names", "labels"), True), (("--names", "none"), False),
@@ -239,11 +380,22 @@ class TestCommand:
         ('{"a": "x", "b": "y"}', (), "nothing to learn from"),
         ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--method", "nb-em"), "does not use class names"),
         ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--method", "ce"), "ce needs labelled texts"),
+        ("{}", ("--unlabelled", "pool.csv", "--several"), "no label at all"),
+        ('{"a": "x"}', ("--unlabelled", "pool.csv", "--several"), "only one class"),
+        ("[1]", ("--unlabelled", "pool.csv", "--several"), "names.json is not a mapping"),
+        ('{"a": [], "b": "x"}', ("--unlabelled", "pool.csv", "--several"), "the name of 'a' is empty"),
+        ('{"a": "x", "b": " X"}', ("--unlabelled", "pool.csv", "--several"), "have the same name"),
+        ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--several", "--method", "ce"), "for one label for each"),
+        ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--method", "bdd-ml"), "bdd-ml needs labelled texts"),
+        ('{"a": "x", "b": "y"}', ("one.csv", "--several"), "one label for each text, but several are asked for"),
+        ('{"a": "x", "b": "y"}', ("--unlabelled", "pool.csv", "--several", "--set", "labels_per_text=0"),
+         "labels_per_text=0 is out of range"),
     ])
     def test_bad_input(self, tmp_path: Path, tiny_encoder: str, cli: Ran, monkeypatch: pytest.MonkeyPatch, content: str,
                        arguments: tuple[str, ...], message: str) -> None:
         monkeypatch.chdir(tmp_path)
         write_csv(tmp_path / "pool.csv", tiny_texts(4, seed=1)[0])
+        write_csv(tmp_path / "one.csv", ["goal match", "bread soup"], ["a", "b"])
         (tmp_path / "names.json").write_text(content)
         done = cli("train", "--names", "names.json", *arguments, "--plan", "frozen", "--encoder", tiny_encoder, "--out",
                    "model")

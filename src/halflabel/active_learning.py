@@ -180,7 +180,8 @@ def representatives(candidates: Candidates, n: int, weights: Array, rng: np.rand
     outlier = candidates.is_outlier
     weights = weights / max(weights.max(), 1e-12) * ~outlier + 1e-6
     labelled = len(candidates.labelled)
-    texts = principal_components(np.concatenate([candidates.vectors, candidates.labelled]))
+    # in double precision, since k-means++ converts each part of a matrix again in single precision
+    texts = principal_components(np.concatenate([candidates.vectors, candidates.labelled])).astype(np.float64)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # equal vectors make fewer clusters
         k_means = KMeans(min(n + min(labelled, MOST_COVERED), len(texts)), n_init=STARTS, max_iter=ITERATIONS,

@@ -81,6 +81,14 @@ def classes_with_names(labels: Sequence[TextLabel], names: Names) -> tuple[Class
     return Classes.of([*labels, *((name,) if several else name for name in new)]), notices
 
 
+def check_named(classes: Classes, names: Names) -> None:
+    """Refuses a name for a class that fixed columns do not have."""
+    known = [str(label) for label in classes.names]
+    if new := [label for label in names if label not in known]:
+        raise SettingError(f"there is a name for {new[0]!r}, which no column of the label matrix is; its columns are "
+                           f"{', '.join(known[:10])}")
+
+
 def choose_names(option: Any, labels: Sequence[TextLabel], source: str = "names") -> tuple[Names, list[Notice]]:
     """The names that an option asks for: a mapping, "labels" for the labels themselves, "none" or None for no names."""
     if option in (None, NONE):

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from halflabel.class_names import Names, choose_names, classes_with_names, names_of_labels
+from halflabel.class_names import Names, check_named, choose_names, classes_with_names, names_of_labels
 from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, concat
@@ -27,7 +27,7 @@ from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
 from halflabel.persistence.model_folder import read_text_hashes
 from halflabel.persistence.onnx_model import OnnxModel, is_export
-from halflabel.settings import WORDS, Settings, choose_settings
+from halflabel.settings import WORDS, Settings, choose_settings, choose_task
 from halflabel.students.cascade import Cascade
 from halflabel.students.student import Student, is_student
 from halflabel.suggestions import Suggestion, suggest
@@ -67,7 +67,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     names : mapping, "labels" or "none", optional
         What the labels mean in words, such as `{"billing": "invoices and refunds", "bug": ["error", "crash"]}`, or
         "labels" if the labels themselves say it. `lift` uses names beside labels and pool if they match the labels,
-        and can be trained without any label. By default it tries labels that read as words; "none" prevents that.
+        and can be trained without any label (`lift-ml` for several labels per text). By default `lift` tries labels
+        that read as words where a text has one label; "none" prevents that.
     class_weight : mapping or "balanced", optional
         How much a labelled text of each class counts, as in scikit-learn: numbers by label, 1 for those left out, or
         "balanced" for numbers that make all classes count alike. Not for several labels per text, nor for methods
@@ -159,9 +160,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         pool = drop_labelled(pool, labelled)
         names, name_notices = choose_names(self.names, labelled.labels)
         label_names = names_of_labels(labelled.labels) if self.names is None else None
-        settings = self.chosen_settings(labelled.task, names, label_names)
+        task = choose_task(labelled, self.method, several=columns is not None)
+        settings = self.chosen_settings(task, names, label_names, labelled=bool(len(labelled)))
         compute = choose_compute(self.device, self.precision)
-        if names and columns is None:
+        if columns is not None:
+            check_named(columns, names)
+        elif names:
             name_notices += classes_with_names(labelled.labels, names)[1]
         development = None if dev is None else as_corpus(*texts_and_labels(dev, "dev"), "dev")
         path = None if folder is None else Path(folder)
@@ -175,11 +179,12 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.notices_ = [*notices, *pool_notices, *name_notices, *ignored, *trained.model.facts["run"]["notices"]]
         return self
 
-    def chosen_settings(self, task: Task, names: Names | None = None, label_names: Names | None = None) -> Settings:
+    def chosen_settings(self, task: Task, names: Names | None = None, label_names: Names | None = None, *,
+                        labelled: bool = True) -> Settings:
         """Method, plan and hyper-parameters for labels of that kind, checked before anything is loaded."""
-        return choose_settings(task, method=self.method, encoder=self.encoder, plan=self.plan, minutes=self.minutes,
-                               changes=self.settings, seed=seed_of(self.random_state), names=names,
-                               label_names=label_names, class_weight=self.class_weight)
+        return choose_settings(task, labelled=labelled, method=self.method, encoder=self.encoder, plan=self.plan,
+                               minutes=self.minutes, changes=self.settings, seed=seed_of(self.random_state),
+                               names=names, label_names=label_names, class_weight=self.class_weight)
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)

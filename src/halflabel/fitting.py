@@ -33,7 +33,13 @@ from halflabel.evaluation.metrics import multi_class, multi_label
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
-from halflabel.nn.pseudo_labels import class_weights, label_frequencies, unlearnable_labels, unlearnable_notices
+from halflabel.nn.pseudo_labels import (
+    REASONS,
+    class_weights,
+    label_frequencies,
+    unlearnable_labels,
+    unlearnable_notices,
+)
 from halflabel.notices import EncodingProgress, Notice, Report, silent
 from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
 from halflabel.persistence.model import TrainedModel, close_folder, fingerprint, open_run, prepare_folder, versions
@@ -109,6 +115,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         fit_to_minutes(trainer, report)
     outlook = look_ahead(encoder, problem, labelled, classes, chosen, method) if ranks.first else {}
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
+    if problem.start.frequencies is not None:  # names tell what labels mean that no text has
+        unlearnable = [entry for entry in unlearnable if entry["why"] != REASONS["never"]]
     facts: dict[str, Any] = {
         "encoder": chosen.encoder, "plan": trainer.plan.to_json(), "seed": settings.seed, "versions": versions(),
         "compute": compute.to_json() | {"processes": ranks.number},
@@ -263,7 +271,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
         inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     weight = None if weights is None else weights[y.argmax(dim=1)]
-    return Problem(inputs, y, len(pool), len(views), known, labelled.task, start, weight)
+    return Problem(inputs, y, len(pool), len(views), known, find(settings.method).task, start, weight)
 
 
 def vector_cache(encoder: TextEncoder) -> Callable[..., np.ndarray]:
@@ -383,6 +391,8 @@ def fit_decision(scores: np.ndarray, objective: Objective, problem: Problem, sou
     Of scores that are the sum of several votes, the mean is calibrated. It is cautious about rare labels, so that they
     are better cut at labelled frequencies too.
     """
-    method, frequencies = objective.method, label_frequencies(problem.y.cpu()).double().numpy()
+    method, frequencies = objective.method, problem.start.frequencies
+    if frequencies is None:
+        frequencies = label_frequencies(problem.y.cpu()).double().numpy()
     return Decision.fit(scores, frequencies, source=source, logits=method.logits, slope=method.slope / votes,
                         chosen="fixed" if method.logits and votes == 1 else "prior-quantile")

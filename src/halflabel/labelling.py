@@ -1,8 +1,8 @@
 """One person labels a pool: which text is shown next, and a classifier that learns from the answers meanwhile.
 
-The classifier is fitted to frozen vectors of a sample of the pool: `lift`'s closed form for one label per text,
-logistic regression of each label for several. It is fitted again in a thread after every few answers, and chooses
-the texts that are shown next.
+The classifier is fitted to frozen vectors of a sample of the pool: `lift`'s closed form for one label per text; for
+several, that of `lift-ml` if there are class names, else logistic regression of each label. It is fitted again in a
+thread after every few answers, and chooses the texts that are shown next.
 
 Shapes: N texts that the classifier knows, K classes, H encoder width.
 """
@@ -23,9 +23,10 @@ from halflabel.data.columns import matching_rows, text_hash
 from halflabel.data.corpus import Label, TextLabel
 from halflabel.data.labels import Classes, names_in, parse_label
 from halflabel.errors import DataError, SettingError
-from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule
+from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, sigmoid
 from halflabel.label_errors import estimate_accuracy
 from halflabel.methods.closed_form import fit_closed_form, logistic_regression
+from halflabel.methods.closed_form_several import fit_several_labels
 from halflabel.methods.label_smoothing import word_features
 from halflabel.persistence.model_folder import Model
 from halflabel.randomness import Stream, generator, shuffled
@@ -104,16 +105,19 @@ class Learner:
             return None
         classes = Classes(tuple(sorted(known.values())))
         rows, y = self._rows(labels), classes.matrix(list(labels.values()))
-        if self.task == "multi-label":
-            p = self._one_by_one(rows, y)
-        else:
-            rest = np.setdiff1d(np.arange(len(self.x)), rows)
-            names = self.name_vectors(classes) if self.names and self.name_vectors else None
-            columns = y.argmax(axis=1)
-            fitted = fit_closed_form(self.x[rows], columns, self.x[rest], self.words[np.concatenate([rows, rest])],
-                                     len(classes), seed=self.seed, names=names)
+        rest = np.setdiff1d(np.arange(len(self.x)), rows)
+        names = self.name_vectors(classes) if self.names and self.name_vectors else None
+        x, pool, words = self.x[rows], self.x[rest], self.words[np.concatenate([rows, rest])]
+        if self.task == "multi-class":
+            fitted = fit_closed_form(x, y.argmax(axis=1), pool, words, len(classes), seed=self.seed, names=names)
             p = np.exp(fitted.model.log_probabilities(self.x))
             p[rest] = fitted.soft
+        elif names is not None:
+            several = fit_several_labels(x, y.astype(np.float64), pool, words, seed=self.seed, names=names)
+            p = sigmoid(several.model.logits(self.x))
+            p[rest] = several.soft
+        else:
+            p = self._one_by_one(rows, y)
         return Guesses(self.texts, self.x, p, classes, self.task)
 
     def estimate(self, labels: Labels) -> float | None:

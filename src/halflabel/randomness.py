@@ -23,6 +23,7 @@ class Stream(IntEnum):
     LABEL_ERRORS = 12
     ENCODER_CHOICE = 13
     LABELLING = 14
+    WRONG_LABELS = 15
     EPOCH_BATCHES = 100  # plus the number of the epoch
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
 
+from halflabel.data.corpus import Corpus
 from halflabel.encoders.catalogue import is_auto, names_in
 from halflabel.errors import SettingError, WrongTask
 from halflabel.methods import METHODS, find
@@ -17,6 +18,7 @@ from halflabel.plans import adjustable, plan_named
 from halflabel.types import MAX_SEED, Plan, Shape, Task
 
 DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
+UNLABELLED_METHOD = "lift"  # for class names and a pool alone
 KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
 WORDS = "words"  # takes the place of an encoder's name for methods on bags of words
 
@@ -44,18 +46,29 @@ class Settings:
         return cls(**{**fields, "plan": Plan.from_json(fields["plan"])})
 
 
-def choose_settings(task: Task, *, method: str | None = None, encoder: str | None = None, plan: str = "laptop",
-                    minutes: float | None = None, changes: dict[str, Any] | None = None, seed: int = 0,
-                    names: dict[str, list[str]] | None = None,
+def choose_task(labelled: Corpus, method: str | None, *, several: bool = False) -> Task:
+    """The kind of the labels; where there are none, several if the user says so or names a method for several."""
+    if not len(labelled):
+        return "multi-label" if several or (method and find(method).task == "multi-label") else "multi-class"
+    if several and labelled.task == "multi-class":
+        raise WrongTask("the labels are one label for each text, but several are asked for; give each text a list of "
+                        "labels, or leave out --several.")
+    return labelled.task
+
+
+def choose_settings(task: Task, *, labelled: bool = True, method: str | None = None, encoder: str | None = None,
+                    plan: str = "laptop", minutes: float | None = None, changes: dict[str, Any] | None = None,
+                    seed: int = 0, names: dict[str, list[str]] | None = None,
                     label_names: dict[str, list[str]] | None = None,
                     class_weight: str | Mapping[Any, float] | None = None) -> Settings:
     """Method, plan and hyper-parameters for labels of that kind; `changes` are single values by name.
 
-    `label_names` are the labels as words: a method that checks names by the labels uses them if there are no `names`.
+    `labelled` says whether there are labelled texts. `label_names` are the labels as words: a method that checks names
+    by the labels uses them if there are no `names`.
     """
     if not 0 <= seed <= MAX_SEED:
         raise SettingError(f"the seed {seed} is out of range; give a whole number from 0 to {MAX_SEED}.")
-    chosen = find(method or DEFAULT_METHODS[task])
+    chosen = find(method or (DEFAULT_METHODS[task] if labelled else UNLABELLED_METHOD))
     if task == "multi-label" and chosen.multilabel_method:
         chosen = find(chosen.multilabel_method)
     if chosen.task != task:
@@ -72,15 +85,13 @@ def choose_settings(task: Task, *, method: str | None = None, encoder: str | Non
         rest["minutes"] = minutes
     adapted = chosen.adapt_plan(plan_named(plan, **{**chosen.plans.get(plan, {}), **rest}))
     if names and not chosen.takes_names:
-        other = "lift" if task == "multi-class" else "bdd-ml"
-        raise SettingError(f"the method {chosen.name} does not use class names; choose {other}, or leave out the "
-                           "names.")
+        raise SettingError(f"the method {chosen.name} does not use class names; choose lift, or leave out the names.")
     encoder = WORDS if chosen.bag_of_words else encoder or adapted.encoder
     if len(names_in(encoder)) > 1 and not (adapted.frozen or chosen.uses_teachers or is_auto(encoder)):
         raise SettingError(f"the method {chosen.name} fine-tunes one encoder; name one, or use the plan frozen, which "
                            "joins the vectors of several.")
     weights = check_class_weight(class_weight, chosen, hyper)
-    names = names or (label_names if chosen.uses_names else None)
+    names = names or (label_names if chosen.tries_labels_as_names else None)
     return Settings(chosen.name, adapted, encoder, seed, hyper, names or {}, weights)
 
 

@@ -10,13 +10,16 @@ from conftest import tiny_texts
 from halflabel.evaluation.confidence import unit
 from halflabel.methods import closed_form
 from halflabel.methods.closed_form import (
+    ALL_POWERS,
     POOL_MASS,
     PRIOR_TRUST,
+    ClosedForm,
     LinearModel,
     cluster_evidence,
     cluster_trust,
     cross_validate,
     distil,
+    excess_confidence,
     fit_closed_form,
     fit_weights,
     gaussian_em,
@@ -34,6 +37,7 @@ from halflabel.methods.label_smoothing import (
     smoothed,
     word_features,
 )
+from halflabel.methods.wrong_labels import fit_without_wrong_labels, likely_wrong
 
 NO_WORDS = sparse.csr_matrix((2000, 0))
 BOTH = [gaussian_em, logistic_regression]
@@ -311,3 +315,56 @@ def test_confidence_is_restored_by_a_power() -> None:
     restored = match_confidence(after, before)
     assert restored.max(axis=1).mean() == pytest.approx(0.65, abs=1e-3)
     assert restored.argmax(axis=1).tolist() == [0, 1]
+
+
+def test_the_expected_confidence_is_a_mean_over_powers() -> None:
+    p, certain = np.array([[0.7, 0.3], [0.6, 0.4]]), np.eye(len(ALL_POWERS))
+    weak, strong = ALL_POWERS[1], ALL_POWERS[4]
+    assert excess_confidence(p, strong, certain[4]) == 0.0
+    assert excess_confidence(p, weak, certain[[1, 4]].mean(axis=0)) < 0.0
+    assert excess_confidence(p, strong, certain[[1, 4]].mean(axis=0)) > 0.0
+
+
+def test_the_prior_of_sharpness_moves_the_confidence_and_not_the_labels(monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = clusters(4, 60, spread=0.35)
+    rows = few(x, y, 5)
+
+    def fitted(sharpness: float) -> ClosedForm:
+        monkeypatch.setattr(closed_form, "SHARPNESS", sharpness)
+        return fit_closed_form(x[rows], y[rows], x, NO_WORDS[: len(rows) + len(x)], 4, seed=0)
+
+    blunt, sharp = fitted(0.01), fitted(1.0)
+    assert blunt.excess > sharp.excess
+    assert np.array_equal(blunt.soft, sharp.soft)
+
+
+class TestWrongLabels:
+    def test_most_flipped_labels_and_no_others_are_dropped(self) -> None:
+        x, truth = clusters(4, 60)
+        rows = few(x, truth, 15)
+        y, flipped = truth[rows].copy(), np.arange(0, 60, 7)
+        y[flipped] = (y[flipped] + 1) % 4
+        wrong = likely_wrong(x[rows], y, x, 4, seed=0)
+        assert wrong[flipped].mean() > 0.6 and not np.delete(wrong, flipped).any()
+        fitted, dropped = fit_without_wrong_labels(x[rows], y, x, NO_WORDS, 4, seed=0)
+        assert dropped == wrong.sum() and fitted.soft.shape == (len(x), 4) and accuracy(fitted.model, x, truth) > 0.95
+
+    def test_right_labels_are_kept(self) -> None:
+        x, y = clusters(3, 100)
+        rows = few(x, y, 10)
+        assert not likely_wrong(x[rows], y[rows], x, 3, seed=0).any()
+        fitted, dropped = fit_without_wrong_labels(x[rows], y[rows], x, NO_WORDS, 3, seed=0)
+        same = fit_closed_form(x[rows], y[rows], x, NO_WORDS, 3, seed=0)
+        assert dropped == 0 and np.array_equal(fitted.soft, same.soft)
+
+    def test_a_class_keeps_a_label(self) -> None:
+        x, truth = clusters(3, 100)
+        rows = few(x, truth, 8)
+        y = np.where(truth[rows] == 2, 0, truth[rows])
+        y[:2] = 2  # both labels of this class are wrong
+        assert not likely_wrong(x[rows], y, x, 3, seed=0)[y == 2].all()
+
+    def test_nothing_is_known_without_a_pool_or_with_one_label_per_class(self) -> None:
+        x, y = clusters(3, 10)
+        assert not likely_wrong(x, (y + 1) % 3, x[:0], 3, seed=0).any()
+        assert not likely_wrong(x[few(x, y, 1)], y[few(x, y, 1)], x, 3, seed=0).any()

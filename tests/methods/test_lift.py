@@ -54,6 +54,16 @@ def test_an_undecided_pool_counts_in_part_and_that_is_reported(tiny_encoder: str
     assert [notice for notice in notices if "count for 30%" in notice]
 
 
+def test_dropped_labels_are_counted_and_their_texts_join_the_pool(tiny_encoder: str,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("halflabel.methods.wrong_labels.likely_wrong",
+                        lambda x, y, pool, labels, seed: np.arange(len(y)) == 3)
+    clf = TextClassifier("lift", tiny_encoder, "frozen", settings={"wrong_labels": "drop"})
+    clf.fit(TEXTS, TOPICS, unlabelled=POOL)
+    assert f"1 of {len(TEXTS)} labels are likely wrong" in clf.notices_[0]
+    assert (clf.predict(TEXTS) == TOPICS).mean() > 0.9
+
+
 Data = tuple[np.ndarray, np.ndarray, sparse.csr_matrix]
 
 

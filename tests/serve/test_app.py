@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import numpy as np
 import pytest
 from fastapi.testclient import TestClient
 
-from halflabel.serve.app import Service, create_app
-from halflabel.serve.batching import ServedModel
+from halflabel.serve.app import Service, create_app, ranked
+from halflabel.serve.batching import Prediction, ServedModel
 from halflabel.serve.server import Limits
 from served import LABELS, NumberModel, probability
 
@@ -57,6 +58,16 @@ def test_predict_gives_all_labels_of_a_text_the_highest_first(client: TestClient
     assert answer.status_code == 200
     assert [entry["label"] for entry in answer.json()] == ["food", "money", "sport"]
     assert answer.json()[0]["score"] == pytest.approx(probability(20), abs=1e-6)
+
+
+def test_labels_are_escaped_and_scores_written_as_json_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = ['a "quoted" \\ label', "ü\n", "c"]
+    monkeypatch.setattr(ServedModel, "labels", labels)
+    values = np.array([[1e-7, 0.5, 0.25], [-12.5, 1e20, 3.0]])
+    rows = ranked(Prediction(ServedModel("numbers", NumberModel()), values, values > 0.4))
+    for row, scores in zip(rows, ([0.5, 0.25, 0.0], [1e20, 3.0, -12.5]), strict=True):
+        expected = [{"label": labels[k], "score": score} for k, score in zip((1, 2, 0), scores, strict=True)]
+        assert row == json.dumps(expected, ensure_ascii=False, separators=(",", ":"))
 
 
 @pytest.mark.parametrize("inputs", [["text 1", "text 50", "text 7"], [["text 1"], ["text 50"], ["text 7"]]])

@@ -35,6 +35,8 @@ Names = Annotated[str | None, plain(
     metavar="FILE|labels|none", help='Class names: a JSON file such as {"billing": "invoices and refunds"}, or '
                                      "`labels` if the labels themselves say what they mean. By default lift tries "
                                      "labels that read as words; `none` prevents that.")]
+Several = Annotated[bool, option(
+    "--several", help="A text may have several labels, or none. Needed only without LABELLED, whose labels show it.")]
 Texts = Annotated[list[str], argument(metavar="FILE", help="Files or globs of texts.")]
 Model = Annotated[Path, argument(metavar="DIR", help="Folder of a trained, exported or distilled model.")]
 TrainedModel = Annotated[Path, argument(

@@ -48,6 +48,7 @@ def train(
     out: options.RunFolder,
     unlabelled: options.Pool = None,
     names: options.Names = None,
+    several: options.Several = False,
     dev: options.Dev = None,
     method: options.Method = None,
     encoder: options.Encoder = None,
@@ -84,6 +85,7 @@ def train(
     halflabel train labelled.csv --unlabelled pool.jsonl --out model
     halflabel train labelled.csv --unlabelled 'pool-*.csv' --dev dev.csv --plan frozen --out model
     halflabel train --names names.json --unlabelled pool.csv --out model
+    halflabel train --names names.json --unlabelled pool.csv --several --out model
     """
     from halflabel.class_names import names_of_labels
     from halflabel.cli.inputs import InputFiles, class_names, dev_overlap, gather, read_labelled
@@ -103,8 +105,8 @@ def train(
         phrases, name_notices = class_names(names, rows)
         texts = gather(rows, files, truth=truth, names=phrases)
         compute = choose_compute(device or "auto", precision or "auto", local_rank=process.local_rank)
-        settings = settings_for(texts, method=method, encoder=encoder, plan=plan or "laptop", minutes=minutes,
-                                changes=changes, seed=seed or 0, names=phrases,
+        settings = settings_for(texts, method=method, several=several, encoder=encoder, plan=plan or "laptop",
+                                minutes=minutes, changes=changes, seed=seed or 0, names=phrases,
                                 label_names=names_of_labels(rows.labels) if names is None else None,
                                 class_weight=options.parse_class_weight(class_weight))
         console.detail(f"{len(texts.labelled):,} labelled and {len(texts.pool):,} unlabelled texts are read")
@@ -118,18 +120,20 @@ def train(
             show_result(out, texts.notices, as_json=json)
 
 
-def settings_for(texts: TrainingTexts, *, encoder: str | None, **choices: Any) -> Settings:
+def settings_for(texts: TrainingTexts, *, method: str | None, encoder: str | None, several: bool,
+                 **choices: Any) -> Settings:
     """The settings that the options choose, checked before an encoder is loaded."""
     from halflabel.methods import find
-    from halflabel.settings import choose_settings
+    from halflabel.settings import choose_settings, choose_task
 
     try:
-        settings = choose_settings(texts.labelled.task, encoder=encoder, **choices)
+        task = choose_task(texts.labelled, method, several=several)
+        settings = choose_settings(task, labelled=bool(len(texts.labelled)), method=method, encoder=encoder, **choices)
     except WrongTask as error:
         raise WrongTask(f"{texts.labelled.source}: {error}") from None
-    method = find(settings.method)
-    if method.bag_of_words and encoder:
-        console.note(f"{method.name} trains on {method.runs_on}: --encoder {encoder} is not used")
+    chosen = find(settings.method)
+    if chosen.bag_of_words and encoder:
+        console.note(f"{chosen.name} trains on {chosen.runs_on}: --encoder {encoder} is not used")
     return settings
 
 

@@ -114,17 +114,17 @@ def read_settings(model: Path) -> Settings:
 
 
 def earlier_labels(model: Path, labelled: list[Path] | None, files: InputFiles) -> Corpus:
-    """The labelled texts of the model, from files or as its folder keeps them."""
+    """The labelled texts of the model, from files or as its folder keeps them; none if it had class names alone."""
+    from halflabel.data.corpus import Corpus
     from halflabel.data.readers.files import as_files
     from halflabel.data.readers.read import read
-    from halflabel.persistence.model_folder import kept_labelled
+    from halflabel.persistence.model_folder import LABELLED, kept_labelled
 
     if labelled:
         return read(as_files(labelled), text=files.text_column, label=files.label_column).labelled()
-    kept = kept_labelled(model)
-    if kept is None:
+    if not (model / LABELLED).is_file():
         raise SettingError(f"{model} does not keep its labelled texts; give them with --labelled")
-    return kept
+    return kept_labelled(model) or Corpus([], [], source=str(model))
 
 
 def without_answered(old: Corpus, new: Corpus) -> tuple[Corpus, list[Notice]]:

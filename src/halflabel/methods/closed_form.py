@@ -23,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -46,6 +47,9 @@ WEIGHT_PRIOR = np.array([0.1, 0.5])  # median weights of cluster model and logis
 WEIGHT_SPREAD = np.array([1.2, 0.7])  # standard deviations of the logarithms of those weights
 ALPHAS = {0.0: 0.0, 0.5: 1.5, 0.8: 2.0, 0.9: 1.5}  # strengths of smoothing, each with its log prior
 POWERS = (1.0, 1.5, 2.0, 3.0)  # by which smoothed labels may be sharpened
+ALL_POWERS = np.geomspace(1.0, 3.0, 7)  # over which the confidence of the sharpened labels is expected
+SHARPNESS = 0.16  # median of the power times the weight of the cluster model, before held-out labels are seen
+SHARPNESS_SPREAD = 0.2  # standard deviation of its logarithm
 WORD_ROUNDS = 2  # of correction by words
 UNLABELLED_ALPHA, UNLABELLED_POWER = 0.8, 1.5  # strength of smoothing and sharpening without labels to choose them by
 CV_POOL = 2000  # pool texts that cross-validation uses, or 10 per label if that is more
@@ -59,6 +63,7 @@ class ClosedForm(NamedTuple):
     weights: Array  # of cluster model, if it is used, and logistic regression
     alpha: float = 0.0  # strength of smoothing
     power: float = 1.0  # of sharpening after it
+    excess: float = 0.0  # of the soft labels' mean confidence over the expected one, since the power is uncertain
     trust: float = 0.0  # share of the cluster model in the soft labels
     uses_words: bool = False
     uses_names: bool = False
@@ -86,14 +91,15 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
                              generator(seed, Stream.HELD_OUT_HALVES))
     trust = cluster_trust(cluster_evidence(halves), NAMED_TRUST if uses_names else PRIOR_TRUST)
     models, correct, soft = list[LinearModel](), list[tuple[int, int]](), np.zeros((len(sample), labels))
-    alpha, power, uses_words = 0.0, 1.0, trust > 0.0
+    alpha, power, excess, uses_words = 0.0, 1.0, 0.0, trust > 0.0
     if trust > 0.0:
         model, weights, held_out = fit_mixture([clusters, logistic_regression], x, y, sample, labels, rng)
-        alpha, power = choose_smoothing(held_out, weights, x, y, labels)
+        alpha, power, posterior = choose_smoothing(held_out, weights, x, y, labels)
         graph = neighbour_graph(np.concatenate([x, sample]))
         clustered = np.exp(model.log_probabilities(sample))
-        clustered = sharpened(smoothed(graph, np.concatenate([one_hot, clustered]), alpha)[len(x) :], power)
-        soft += trust * corrected_by_words(words, one_hot, clustered, rounds=WORD_ROUNDS)
+        clustered = smoothed(graph, np.concatenate([one_hot, clustered]), alpha)[len(x) :]
+        excess = trust * excess_confidence(clustered, power, posterior)
+        soft += trust * corrected_by_words(words, one_hot, sharpened(clustered, power), rounds=WORD_ROUNDS)
         models.append(model)
         correct.append(correct_of(held_out, weights))
     if trust < 1.0:
@@ -107,7 +113,7 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         models.append(model)
     shares = np.array([share for share in (trust, 1.0 - trust) if share])
     model = distil(weighted_sum(models, shares), np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
-    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, trust * alpha, power, trust,
+    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, trust * alpha, power, excess, trust,
                       uses_words, uses_names and trust > 0.0, correct[int(shares.argmax())])
 
 
@@ -178,9 +184,7 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     one_hot = np.eye(labels)[y]
     sums, counts = one_hot.T @ x, one_hot.sum(axis=0)
     if names is not None:
-        directions = names - names.mean(axis=0)  # names have a centre of their own
-        directions /= np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12)
-        sums, counts = sums + NAME_MASS * NAME_RADIUS * directions, counts + NAME_MASS
+        sums, counts = sums + NAME_MASS * NAME_RADIUS * name_directions(names), counts + NAME_MASS
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
     variance = ((x**2).sum() + (pool**2).sum()) / (len(x) + len(pool))
@@ -207,6 +211,12 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
             if 0.5 * np.abs(soft - previous).sum(axis=1).mean() < TOLERANCE:
                 break
     return LinearModel(weight, bias - centre @ weight)
+
+
+def name_directions(names: Array) -> Array:
+    """Unit vectors from the centre of the class names, which is not that of the texts, to each of them, (K, H)."""
+    directions = names - names.mean(axis=0)
+    return np.asarray(directions / np.maximum(np.linalg.norm(directions, axis=1, keepdims=True), 1e-12))
 
 
 def near_classes(f: Array, y: Columns, f_pool: Array, sums: Array, quantile: float) -> Mask:
@@ -410,20 +420,36 @@ def fit_weights(held_out: HeldOut, prior: Array, spread: Array) -> tuple[Array, 
 # Smoothing
 
 
-def choose_smoothing(held_out: HeldOut, weights: Array, x: Array, y: Columns, labels: int) -> tuple[float, float]:
-    """The alpha and the power under which held-out labels are likeliest."""
+def choose_smoothing(held_out: HeldOut, weights: Array, x: Array, y: Columns, labels: int
+                     ) -> tuple[float, float, Array]:
+    """The alpha and the power under which held-out labels are likeliest, and the posterior of ALL_POWERS at this alpha.
+
+    Few labels hardly tell how sharp the labels should be, so the posterior has a log-normal prior of that.
+    """
+    from scipy.special import softmax
+
     vectors = np.concatenate([x, held_out.pool])
     graph = neighbour_graph(vectors)
-    scores = {(alpha, power): prior for alpha, prior in ALPHAS.items() for power in POWERS}
+    p_held_out: dict[float, list[Array]] = {alpha: [np.empty((0, labels))] for alpha in ALPHAS}
     for fold, models in zip(held_out.folds, held_out.models, strict=True):
         soft = np.exp(weighted_sum(models, weights).log_probabilities(vectors))
         soft[: len(y)][~fold] = np.eye(labels)[y[~fold]]
-        for alpha in ALPHAS:
-            p = smoothed(graph, soft, alpha)[: len(y)][fold]
-            for power in POWERS:
-                p_true = sharpened(p, power)[np.arange(len(p)), y[fold]]
-                scores[alpha, power] += float(np.log(p_true + 1e-3).sum())
-    return max(scores, key=lambda pair: scores[pair])
+        for alpha, parts in p_held_out.items():
+            parts.append(smoothed(graph, soft, alpha)[: len(y)][fold])
+
+    def log_likelihood(alpha: float, power: float) -> float:
+        p = sharpened(np.concatenate(p_held_out[alpha]), power)
+        return float(np.log(p[np.arange(len(p)), held_out.y] + 1e-3).sum())
+
+    alpha, power = max(product(ALPHAS, POWERS), key=lambda pair: ALPHAS[pair[0]] + log_likelihood(*pair))
+    log_prior = -0.5 * (np.log(ALL_POWERS * weights[0] / SHARPNESS) / SHARPNESS_SPREAD) ** 2
+    return alpha, power, softmax(log_prior + [log_likelihood(alpha, other) for other in ALL_POWERS])
+
+
+def excess_confidence(p: Array, power: float, posterior: Array) -> float:
+    """How far the mean confidence of p (N, K) under a power exceeds that expected under a posterior of ALL_POWERS."""
+    expected = posterior @ [sharpened(p, other).max(axis=1).mean() for other in ALL_POWERS]
+    return float(sharpened(p, power).max(axis=1).mean() - expected)
 
 
 # Distillation

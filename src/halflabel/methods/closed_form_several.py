@@ -7,6 +7,11 @@
    the pool clusters by label, and does harm where it does not: one step is the best for all.
 3. The sum of the log-odds of both steps are the soft labels of the pool on which an encoder is fine-tuned.
 
+Class names, if there are any, are vectors too. A text's log-odds of a label rise with its similarity to the name, by a
+slope for each label that is fitted to the labels, all of which are held out, since no label has a part in the
+similarity. Logistic regression on vectors starts from these log-odds, to which its penalty draws it. Without any label
+they are all that step 1 has.
+
 Shapes: vectors x (N_l, H) and pool (N_u, H) of unit length, y (N_l, K) multi-hot with NaN where unknown.
 """
 
@@ -17,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halflabel.evaluation.decisions import sigmoid
-from halflabel.methods.closed_form import MAX_POOL, Array, LinearModel
+from halflabel.methods.closed_form import MAX_POOL, Array, LinearModel, name_directions, weighted_sum
 from halflabel.randomness import Stream, generator
 
 VECTOR_PENALTY, WORD_PENALTY = 0.2, 0.1  # on the squared weights of logistic regression
@@ -25,37 +30,87 @@ WORD_WEIGHT = 0.7  # of the words' log-odds
 ISOTROPIC = 0.5  # share of an isotropic covariance
 PRIOR_TEXTS = 2.0  # without the label, by which its mean is shrunk towards the centre of the pool
 SHARPNESS = 2.0  # factor on log-odds, whose terms are each too cautious
+NAMED_SHARPNESS = 1.0  # the same with class names, by which they are not
 ITERATIONS = 40  # of logistic regression
 BISECTIONS = 40  # of the interval in which an offset is searched
+LABELS_PER_TEXT = 2.0  # on average, where no label tells; at most half of the labels
+SLOPES = np.linspace(0.0, 3.0, 16)  # of log-odds over the similarity with a name, in standard deviations of the pool
+NAME_SLOPE, SLOPE_SPREAD = 1.2, 0.6  # the slope before labels are seen, and its standard deviation
+LABEL_SPREAD = 0.5  # standard deviation of the slope of a label from that of all
+NAME_EVIDENCE = 4.0  # log-likelihood of the labels that names have to add
+NAME_TEXTS = 10.0  # labelled texts that the frequencies of labels by their names count as
+
+
+class Names(NamedTuple):
+    """Log-odds by class names, as a linear model, and the frequencies of the labels."""
+
+    model: LinearModel
+    prior: Array  # (K,)
+    slopes: Array  # (K,), 0 for names that do not tell which texts have the label
 
 
 class SeveralLabels(NamedTuple):
-    """A linear model for any text, and soft labels of the pool."""
+    """A linear model for any text, soft labels of the pool, and what class names add; None if they add nothing."""
 
     model: LinearModel
     soft: Array  # (N_u, K)
+    names: Names | None = None
 
 
-def fit_several_labels(x: Array, y: Array, pool: Array, words: Any, *, seed: int) -> SeveralLabels:
+def fit_several_labels(x: Array, y: Array, pool: Array, words: Any, *, seed: int, names: Array | None = None,
+                       labels_per_text: float = LABELS_PER_TEXT) -> SeveralLabels:
     """The classifier for vectors x (N_l, H) with labels y (N_l, K) and a pool (N_u, H).
 
-    `words` (N_l + N_u, V) are the `word_features` of the same texts.
+    `words` (N_l + N_u, V) are the `word_features` of the same texts, `names` (K, H) the vectors of the class names.
     """
-    prior, known = frequencies(y), len(x)
-    by_vectors = logistic(x, y, VECTOR_PENALTY)
-    if not len(pool):
-        return SeveralLabels(matched(by_vectors, x, prior), np.empty((0, len(prior))))
     rows = np.sort(generator(seed, Stream.CLOSED_FORM).permutation(len(pool))[:MAX_POOL])
-    sample, seen = pool[rows], np.flatnonzero(np.asarray(words[:known].sum(axis=0)).ravel())
+    sample, known = pool[rows], len(x)
+    named = None if names is None else fit_names(names, x, y, sample if len(sample) else x, labels_per_text)
+    prior, sharpness = (frequencies(y), SHARPNESS) if named is None else (named.prior, NAMED_SHARPNESS)
+    by_vectors = logistic(x, y, VECTOR_PENALTY, None if named is None else named.model)
+    if not len(pool):
+        return SeveralLabels(matched(by_vectors, x, prior, sharpness), np.empty((0, len(prior))), named)
+    seen = np.flatnonzero(np.asarray(words[:known].sum(axis=0)).ravel())
     by_words = logistic(words[:known, seen], y, WORD_PENALTY)
     labels_alone = by_vectors.logits(sample) + WORD_WEIGHT * by_words.logits(words[known + rows][:, seen])
-    soft = sigmoid(offset_to(SHARPNESS * labels_alone, prior))
+    soft = sigmoid(offset_to(sharpness * labels_alone, prior))
     model = gaussians(np.concatenate([x, sample]), np.concatenate([y, soft]), sample.mean(axis=0))
-    soft = sigmoid(offset_to(SHARPNESS * (model.logits(sample) + labels_alone), prior))
-    model = matched(model, sample, prior)
+    soft = sigmoid(offset_to(sharpness * (model.logits(sample) + labels_alone), prior))
+    model = matched(model, sample, prior, sharpness)
     labels = sigmoid(model.logits(pool))
     labels[rows] = soft
-    return SeveralLabels(model, labels)
+    return SeveralLabels(model, labels, named)
+
+
+def fit_names(names: Array, x: Array, y: Array, texts: Array, labels_per_text: float) -> Names | None:
+    """Log-odds by class names (K, H); None if they do not make labels likelier.
+
+    The similarity of a text with a name is z = (x - c) d / s, for the centre c of the `texts` (N, H), the direction d
+    of the name, and the standard deviation s over texts and names. The slope of a label is that of highest posterior,
+    around the slope of highest posterior for all labels.
+    """
+    centre, directions = texts.mean(axis=0), name_directions(names)
+    weight = directions.T / max(float(((texts - centre) @ directions.T).std()), 1e-12)
+    similarity = LinearModel(weight, -centre @ weight)
+    likelihood = np.array([log_likelihood(slope * similarity.logits(x), y) for slope in SLOPES])  # (slopes, K)
+    of_all = likelihood.sum(axis=1) - (SLOPES - NAME_SLOPE) ** 2 / (2 * SLOPE_SPREAD**2)
+    if len(x) and of_all.max() - likelihood[0].sum() < NAME_EVIDENCE:
+        return None
+    distance = SLOPES - SLOPES[of_all.argmax()]
+    slopes = SLOPES[(likelihood - distance[:, None] ** 2 / (2 * LABEL_SPREAD**2)).argmax(axis=0)]
+    model = LinearModel(slopes * similarity.weight, slopes * similarity.bias)
+    counts, known = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
+    share = (counts / np.maximum(known, 1)).mean() if len(x) else min(labels_per_text / len(slopes), 0.5)
+    by_names = sigmoid(offset_to(model.logits(texts).reshape(-1, 1), np.array([share]))).reshape(len(texts), -1)
+    return Names(model, (counts + NAME_TEXTS * by_names.mean(axis=0)) / (known + NAME_TEXTS), slopes)
+
+
+def log_likelihood(logits: Array, y: Array) -> Array:
+    """Of labels y (N_l, K) that are as frequent as they are, for log-odds (N_l, K) without an offset, (K,)."""
+    if not len(y):
+        return np.zeros(y.shape[1])
+    logits = offset_to(logits, frequencies(y))
+    return np.asarray(np.nansum(y * logits - np.logaddexp(0.0, logits), axis=0))
 
 
 def gaussians(x: Array, y: Array, centre: Array) -> LinearModel:
@@ -68,12 +123,16 @@ def gaussians(x: Array, y: Array, centre: Array) -> LinearModel:
     return LinearModel(weight, -centre @ weight)
 
 
-def logistic(x: Any, y: Array, penalty: float) -> LinearModel:
-    """Logistic regression of each label on x (N, H), dense or sparse, for y (N, K); NaN does not count."""
+def logistic(x: Any, y: Array, penalty: float, first: LinearModel | None = None) -> LinearModel:
+    """Logistic regression of each label on x (N, H), dense or sparse, for y (N, K); NaN does not count.
+
+    The penalty is on the squared distance of the weights from those of the first model, or from 0.
+    """
     from scipy.optimize import minimize
 
     known, target, transposed = ~np.isnan(y), np.nan_to_num(y), x.T
-    base, shape = log_odds(frequencies(y)), (x.shape[1] + 1, y.shape[1])
+    prior, shape = log_odds(frequencies(y)), (x.shape[1] + 1, y.shape[1])
+    base = prior if first is None else prior + first.logits(x)
 
     def cost(flat: Array) -> tuple[float, Array]:
         change = flat.reshape(shape)
@@ -85,7 +144,8 @@ def logistic(x: Any, y: Array, penalty: float) -> LinearModel:
 
     result = minimize(cost, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options={"maxiter": ITERATIONS})
     change = result.x.reshape(shape)
-    return LinearModel(change[:-1], base + change[-1])
+    model = LinearModel(change[:-1], prior + change[-1])
+    return model if first is None else weighted_sum([first, model], np.ones(2))
 
 
 def frequencies(y: Array) -> Array:
@@ -97,11 +157,11 @@ def log_odds(p: Array) -> Array:
     return np.asarray(np.log(p) - np.log1p(-p))
 
 
-def matched(model: LinearModel, x: Array, prior: Array) -> LinearModel:
-    """The model at SHARPNESS, with offsets by which the texts x (N, H) have each label as often as its prior (K,)."""
-    logits = SHARPNESS * model.logits(x)
+def matched(model: LinearModel, x: Array, prior: Array, sharpness: float) -> LinearModel:
+    """The model at a sharpness, with offsets by which texts x (N, H) have each label as often as its prior (K,)."""
+    logits = sharpness * model.logits(x)
     offset = (offset_to(logits, prior) - logits)[0]
-    return LinearModel(SHARPNESS * model.weight, SHARPNESS * model.bias + offset)
+    return LinearModel(sharpness * model.weight, sharpness * model.bias + offset)
 
 
 def offset_to(logits: Array, prior: Array) -> Array:

@@ -11,9 +11,10 @@ from torch import Tensor
 
 from halflabel.equations import sharpen
 from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
-from halflabel.methods.closed_form_several import fit_several_labels
+from halflabel.methods.closed_form_several import LABELS_PER_TEXT, Names, fit_several_labels
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, smoothed, word_features
-from halflabel.methods.registry import Range, method
+from halflabel.methods.registry import Choice, Range, method
+from halflabel.methods.wrong_labels import fit_without_wrong_labels
 from halflabel.nn.losses import binary_cross_entropy, constant, cross_entropy
 from halflabel.nn.network import NormalizedLinear
 from halflabel.nn.pseudo_labels import PseudoLabeller, Target
@@ -35,6 +36,8 @@ LIFT_PLANS: dict[str, dict[str, Any]] = {
 
 UNDECIDED = "held-out labels do not tell whether clusters in the pool help; these count for {:.0%} of its soft labels"
 
+DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
+
 NAMES = {
     False: "clusters of the pool around the class names do not match the labels; the names are not used",
     True: "the class names are used beside the labels and the pool",
@@ -42,31 +45,37 @@ NAMES = {
 
 
 @method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True, uses_teachers=True,
-        weighs_classes=True, multilabel_method="lift-ml", limits={"power": Range(1.0, 1e3)}, plans=LIFT_PLANS)
-def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0) -> SelfTraining:
+        weighs_classes=True, multilabel_method="lift-ml", plans=LIFT_PLANS,
+        limits={"power": Range(1.0, 1e3), "wrong_labels": Choice(("keep", "drop"))})
+def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0, wrong_labels: str = "keep") -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on their soft labels."""
     head, pseudo_labels = NormalizedLinear(shape), LabelTable(shape, power)
     return SelfTraining(
         head=head, loss=cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
-        start=lambda inputs: start(head, pseudo_labels, inputs), closed_form_head=True, averaged_teacher=True,
-        soft_labels=pseudo_labels.soft_labels,
+        start=lambda inputs: start(head, pseudo_labels, inputs, drop_wrong=wrong_labels == "drop"),
+        closed_form_head=True, averaged_teacher=True, soft_labels=pseudo_labels.soft_labels,
     )
 
 
-def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs) -> StartResult:
+def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs, *,
+          drop_wrong: bool = False) -> StartResult:
     """Fits the closed form; its linear model becomes the head, its soft labels the first pseudo-labels.
 
     If it was fitted on vectors of teachers, the head is fitted to its soft labels on vectors of the encoder itself.
     """
     x, y, words = inputs.teacher_vectors(), inputs.columns, word_features(inputs.texts)
     names = inputs.names() if inputs.names is not None else None
-    fitted = fit_closed_form(x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1], seed=inputs.seed, names=names)
+    closed_form = (x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1])
+    fitted, dropped = (fit_without_wrong_labels(*closed_form, seed=inputs.seed, names=names) if drop_wrong
+                       else (fit_closed_form(*closed_form, seed=inputs.seed, names=names), 0))
     if inputs.class_weights is not None:
         fitted = cost_sensitive(fitted, inputs.class_weights.double().numpy())
     model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
     notices = [Notice(NAMES[fitted.uses_names])] if inputs.names_given else []
+    if dropped:
+        notices.append(Notice(DROPPED.format(dropped, len(y))))
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), facts=facts_of(fitted))
@@ -77,7 +86,9 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
 
 def mean_confidence(fitted: ClosedForm) -> float | None:
     """The mean confidence in the pool of a closed form that held-out labels calibrated; None if there were none."""
-    return float(fitted.soft.max(axis=1).mean()) if len(fitted.soft) and fitted.held_out[1] else None
+    if not len(fitted.soft) or not fitted.held_out[1]:
+        return None
+    return float(fitted.soft.max(axis=1).mean()) - fitted.excess
 
 
 def facts_of(fitted: ClosedForm) -> dict[str, Any]:
@@ -105,24 +116,48 @@ def student_of(fitted: ClosedForm, inputs: StartInputs) -> LinearModel:
     return distil(first, x, np.concatenate([np.eye(labels)[y], fitted.soft]))
 
 
-@method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, plans=LIFT_PLANS)
-def lift_ml(shape: Shape, *, lambda1: float = 1.0) -> SelfTraining:
+NAMES_OF_SEVERAL = {
+    False: "the labels are no likelier with the class names than without; the names are not used",
+    True: NAMES[True],
+}
+NO_LABELS = ("no label tells how many labels a text has; {:g} are expected on average, which --set labels_per_text=N "
+             "changes")
+
+
+@method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, uses_names=True, plans=LIFT_PLANS,
+        limits={"labels_per_text": Range(1e-3, 1e6)})
+def lift_ml(shape: Shape, *, lambda1: float = 1.0, labels_per_text: float = LABELS_PER_TEXT) -> SelfTraining:
     """Logistic regression on vectors and words, then Gaussians of the pool, then fine-tuning on their soft labels."""
     head, pseudo_labels = NormalizedLinear(shape), SeveralLabelsTable(shape)
     return SelfTraining(
         head=head, loss=binary_cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
-        start=lambda inputs: start_several(head, pseudo_labels, inputs), closed_form_head=True, averaged_teacher=True,
-        soft_labels=lambda: pseudo_labels.table, logits=True,
+        start=lambda inputs: start_several(head, pseudo_labels, labels_per_text, inputs), closed_form_head=True,
+        averaged_teacher=True, soft_labels=lambda: pseudo_labels.table, logits=True,
     )
 
 
-def start_several(head: NormalizedLinear, pseudo_labels: SeveralLabelsTable, inputs: StartInputs) -> StartResult:
+def start_several(head: NormalizedLinear, pseudo_labels: SeveralLabelsTable, labels_per_text: float,
+                  inputs: StartInputs) -> StartResult:
     """Fits the closed form for several labels; its linear model becomes the head, its soft labels the pseudo-labels."""
     x, y, words = inputs.unit_vectors(), inputs.y.double().numpy(), word_features(inputs.texts)
-    fitted = fit_several_labels(x[: len(y)], y, x[len(y) :], words, seed=inputs.seed)
+    names = inputs.names() if inputs.names is not None else None
+    fitted = fit_several_labels(x[: len(y)], y, x[len(y) :], words, seed=inputs.seed, names=names,
+                                labels_per_text=labels_per_text)
     head.set(*map(torch.from_numpy, fitted.model))
     pseudo_labels.table.copy_(torch.from_numpy(fitted.soft))
-    return StartResult()
+    return names_of_several(fitted.names, labelled=len(y)) if names is not None else StartResult()
+
+
+def names_of_several(names: Names | None, *, labelled: int) -> StartResult:
+    """How class names were used for several labels per text."""
+    notices = [Notice(NAMES_OF_SEVERAL[names is not None])]
+    if names is None:
+        return StartResult(notices=tuple(notices), facts={"uses_names": False})
+    if not labelled:
+        notices.append(Notice(NO_LABELS.format(names.prior.sum())))
+    return StartResult(notices=tuple(notices), frequencies=names.prior, facts={
+        "uses_names": True, "name_slopes": np.round(names.slopes, 2).tolist(),
+        "labels_per_text": round(float(names.prior.sum()), 2)})
 
 
 class SeveralLabelsTable(PseudoLabeller):

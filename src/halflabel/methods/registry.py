@@ -112,6 +112,11 @@ class Method:
                                              HiddenHead)
 
     @property
+    def tries_labels_as_names(self) -> bool:
+        """Whether labels that read as words are class names by default: only where one label per text checks them."""
+        return self.uses_names and self.task == "multi-class"
+
+    @property
     def file(self) -> str:
         """The method's file, relative to the parent of the package."""
         path = Path(inspect.getfile(self.build))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections import deque
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 
+from halflabel.evaluation.decisions import finite
 from halflabel.persistence.model_folder import Model
 
 if TYPE_CHECKING:
@@ -41,6 +43,11 @@ class ServedModel:
     def labels(self) -> list[str]:
         return [str(name) for name in self.model.classes.names]
 
+    @cached_property
+    def score_openings(self) -> list[str]:
+        """The JSON of each label with its score, up to the number."""
+        return [f'{{"label":{json.dumps(label, ensure_ascii=False)},"score":' for label in self.labels]
+
     @property
     def multilabel(self) -> bool:
         return self.model.task == "multi-label"
@@ -53,7 +60,7 @@ class ServedModel:
             scores, distances = model.scores_with_distances(texts)
             values = scores if raw else model.probabilities_of(scores)
         else:
-            values = np.asarray(self.model.scores(texts) if raw else self.model.probabilities(texts))
+            values = finite(np.asarray(self.model.scores(texts) if raw else self.model.probabilities(texts)))
         if not self.multilabel:
             chosen = np.arange(len(self.labels)) == values.argmax(axis=1)[:, None]
         else:

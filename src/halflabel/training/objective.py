@@ -90,6 +90,7 @@ class StartResult(NamedTuple):
     since: Tensor | None = None  # (N_u,)
     trust: float = 1.0  # factor on the weight of the pool
     confidence: float | None = None  # in pool texts, on average, by held-out labels
+    frequencies: np.ndarray | None = None  # (K,) of the labels, where labelled texts alone do not tell them
     facts: Mapping[str, Any] = {}  # how labels, pool and names were used, for config.json
 
 
