@@ -34,6 +34,7 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
+from throughput import by_length
 
 import cached_scores
 from halflabel import TextClassifier
@@ -59,7 +60,6 @@ from protocol import RESULTS, Results, Sample, load, sample_per_class
 SETS = {"ag_news": (25, 10_000), "clinc150": (10, 9_000), "arxiv_topics10": (10, 8_000)}  # per class, unlabelled
 OUTSIDE = 3000  # training texts outside the sample that settings are chosen on
 TIMED = 1000  # test texts that speed is measured on
-BATCH = 32  # texts, as in sentence-transformers
 EXCHANGED = 3  # words of a text, in the million
 STARTS = 10
 ALONE = "vectors of words"
@@ -204,15 +204,7 @@ def speeds(model: TrainedModel, ways: dict[str, Answer], test: Corpus) -> dict[s
 def plain_encoding(model: TrainedModel, dtype: torch.dtype) -> Answer:
     """transformers' encoder on batches of 32 texts of similar length, as `encode` of sentence-transformers."""
     encoder = load_transformer("minilm", model.encoder.max_tokens).eval().to(dtype)
-
-    def answer(texts: Sequence[str]) -> None:
-        texts = sorted(texts, key=len, reverse=True)
-        with torch.inference_mode():
-            for start in range(0, len(texts), BATCH):
-                inputs = encoder.tokenizer(texts[start : start + BATCH], padding=True, truncation=True,
-                                           max_length=encoder.max_tokens, return_tensors="pt")
-                encoder(inputs["input_ids"], inputs["attention_mask"])
-    return answer
+    return by_length(encoder, lambda ids, mask: encoder(ids, mask).float())
 
 
 def summarise(lines: Sequence[dict[str, Any]]) -> None:

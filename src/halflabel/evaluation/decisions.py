@@ -46,13 +46,8 @@ class Calibration:
         if logits and slope == 1.0:
             return cls(True, 1.0, np.zeros(len(prior)))
         rows = np.linspace(0, len(scores) - 1, min(len(scores), CALIBRATION_TEXTS)).astype(np.int64)
-        e = slope * evidence(scores[rows], logits=logits)
-        low, high = e.min(axis=0) - 40.0, e.max(axis=0) + 40.0
-        for _ in range(BISECTIONS):
-            middle = (low + high) / 2
-            too_high = sigmoid(e - middle).mean(axis=0) > prior
-            low, high = np.where(too_high, middle, low), np.where(too_high, high, middle)
-        return cls(logits, slope, np.where(prior > 0, (low + high) / 2 / slope, np.inf))
+        offset = offset_to(slope * evidence(scores[rows], logits=logits), prior) / slope
+        return cls(logits, slope, np.where(prior > 0, offset, np.inf))
 
     def log_odds(self, scores: Array) -> Array:
         """slope (evidence - offset), (N, K)."""
@@ -244,6 +239,16 @@ class Decision:
         if decision.chosen not in rules or not np.isfinite(calibration.slope):
             raise ValueError("the rule in use or its slope is missing")
         return decision
+
+
+def offset_to(log_odds: Array, prior: Array) -> Array:
+    """What to subtract from log-odds (N, K), (K,), so that the mean probability of each label is its prior (K,)."""
+    low, high = log_odds.min(axis=0) - 40.0, log_odds.max(axis=0) + 40.0
+    for _ in range(BISECTIONS):
+        middle = (low + high) / 2
+        too_high = sigmoid(log_odds - middle).mean(axis=0) > prior
+        low, high = np.where(too_high, middle, low), np.where(too_high, high, middle)
+    return np.asarray((low + high) / 2)
 
 
 def finite(scores: Array) -> Array:

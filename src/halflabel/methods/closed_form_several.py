@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from halflabel.evaluation.decisions import sigmoid
+from halflabel.evaluation.decisions import offset_to, sigmoid
 from halflabel.methods.closed_form import MAX_POOL, Array, LinearModel, name_directions, weighted_sum
 from halflabel.randomness import Stream, generator
 
@@ -32,7 +32,6 @@ PRIOR_TEXTS = 2.0  # without the label, by which its mean is shrunk towards the 
 SHARPNESS = 2.0  # factor on log-odds, whose terms are each too cautious
 NAMED_SHARPNESS = 1.0  # the same with class names, by which they are not
 ITERATIONS = 40  # of logistic regression
-BISECTIONS = 40  # of the interval in which an offset is searched
 LABELS_PER_TEXT = 2.0  # on average, where no label tells; at most half of the labels
 SLOPES = np.linspace(0.0, 3.0, 16)  # of log-odds over the similarity with a name, in standard deviations of the pool
 NAME_SLOPE, SLOPE_SPREAD = 1.2, 0.6  # the slope before labels are seen, and its standard deviation
@@ -73,9 +72,9 @@ def fit_several_labels(x: Array, y: Array, pool: Array, words: Any, *, seed: int
     seen = np.flatnonzero(np.asarray(words[:known].sum(axis=0)).ravel())
     by_words = logistic(words[:known, seen], y, WORD_PENALTY)
     labels_alone = by_vectors.logits(sample) + WORD_WEIGHT * by_words.logits(words[known + rows][:, seen])
-    soft = sigmoid(offset_to(sharpness * labels_alone, prior))
+    soft = sigmoid(with_frequencies(sharpness * labels_alone, prior))
     model = gaussians(np.concatenate([x, sample]), np.concatenate([y, soft]), sample.mean(axis=0))
-    soft = sigmoid(offset_to(sharpness * (model.logits(sample) + labels_alone), prior))
+    soft = sigmoid(with_frequencies(sharpness * (model.logits(sample) + labels_alone), prior))
     model = matched(model, sample, prior, sharpness)
     labels = sigmoid(model.logits(pool))
     labels[rows] = soft
@@ -101,7 +100,7 @@ def fit_names(names: Array, x: Array, y: Array, texts: Array, labels_per_text: f
     model = LinearModel(slopes * similarity.weight, slopes * similarity.bias)
     counts, known = np.nansum(y, axis=0), (~np.isnan(y)).sum(axis=0)
     share = (counts / np.maximum(known, 1)).mean() if len(x) else min(labels_per_text / len(slopes), 0.5)
-    by_names = sigmoid(offset_to(model.logits(texts).reshape(-1, 1), np.array([share]))).reshape(len(texts), -1)
+    by_names = sigmoid(with_frequencies(model.logits(texts).reshape(-1, 1), np.array([share]))).reshape(len(texts), -1)
     return Names(model, (counts + NAME_TEXTS * by_names.mean(axis=0)) / (known + NAME_TEXTS), slopes)
 
 
@@ -109,7 +108,7 @@ def log_likelihood(logits: Array, y: Array) -> Array:
     """Of labels y (N_l, K) that are as frequent as they are, for log-odds (N_l, K) without an offset, (K,)."""
     if not len(y):
         return np.zeros(y.shape[1])
-    logits = offset_to(logits, frequencies(y))
+    logits = with_frequencies(logits, frequencies(y))
     return np.asarray(np.nansum(y * logits - np.logaddexp(0.0, logits), axis=0))
 
 
@@ -160,15 +159,9 @@ def log_odds(p: Array) -> Array:
 def matched(model: LinearModel, x: Array, prior: Array, sharpness: float) -> LinearModel:
     """The model at a sharpness, with offsets by which texts x (N, H) have each label as often as its prior (K,)."""
     logits = sharpness * model.logits(x)
-    offset = (offset_to(logits, prior) - logits)[0]
-    return LinearModel(sharpness * model.weight, sharpness * model.bias + offset)
+    return LinearModel(sharpness * model.weight, sharpness * model.bias - offset_to(logits, prior))
 
 
-def offset_to(logits: Array, prior: Array) -> Array:
+def with_frequencies(logits: Array, prior: Array) -> Array:
     """Log-odds (N, K) with an offset for each label that makes its mean probability equal to its prior (K,)."""
-    low, high = -logits.max(axis=0) - 20.0, -logits.min(axis=0) + 20.0
-    for _ in range(BISECTIONS):
-        middle = (low + high) / 2
-        too_high = sigmoid(logits + middle).mean(axis=0) > prior
-        low, high = np.where(too_high, low, middle), np.where(too_high, middle, high)
-    return np.asarray(logits + (low + high) / 2)
+    return np.asarray(logits - offset_to(logits, prior))
