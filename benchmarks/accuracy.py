@@ -2,14 +2,18 @@
 
     python benchmarks/accuracy.py --data FOLDER [--name ag_news] [--per-class 25 10] [--seeds 0 1 2 3 4]
         [--methods default lift/frozen lift/laptop constant logreg self-training setfit]
+        [--names] [--encoder FOLDER] [--save FOLDER]
 
-Training time does not include the vectors of a frozen encoder, which are cached.
+Training time does not include the vectors of a frozen encoder, which are cached. With `--names` halflabel is told the
+class names of the set, and `--per-class 0` trains it on these and unlabelled texts alone. `--save` keeps the models.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +22,11 @@ import torch
 
 import cached_scores
 from halflabel import TextClassifier
+from halflabel.class_names import words_of_label
 from halflabel.data.corpus import Corpus
+from halflabel.evaluation.confidence import calibration_error, softmax
 from halflabel.persistence.model import TrainedModel
+from names import SUBJECTS
 from protocol import Results, Sample, load, sample_per_class
 from rivals import RIVALS
 
@@ -34,35 +41,53 @@ def main() -> None:
     test = load(options.data, options.name, "test", options.test)
     train = load(options.data, options.name, "train")
     truth = np.array(test.labels)
+    names = names_of(options.data, options.name) if options.names else None
+    given = ({"names": "given"} if names else {}) | ({"encoder": options.encoder.name} if options.encoder else {})
     for per_class in options.per_class:
         for seed in options.seeds:
             split = sample_per_class(train, per_class, options.unlabelled, seed)
             for method in options.methods:
                 key = {"set": options.name, "per_class": per_class, "seed": seed, "method": method,
-                       "unlabelled": options.unlabelled}
+                       "unlabelled": options.unlabelled, "names": None, "encoder": None} | given
                 if results.has(**key):
                     continue
-                line = (RIVALS[method](split, test, seed) if method in RIVALS
-                        else halflabel(method, split, test, seed))
+                if method in RIVALS:
+                    line = RIVALS[method](split, test, seed)
+                else:
+                    line = halflabel(method, split, test, seed, names, options)
                 accuracy = float(np.mean(line.pop("predicted") == truth))
                 results.add(**key, accuracy=accuracy, n_test=len(test), **line)
-                print(key, round(accuracy, 4), round(line["seconds"], 1), flush=True)
+                print(key, round(accuracy, 4), line.get("ece"), round(line["seconds"], 1), flush=True)
 
 
-def halflabel(method: str, split: Sample, test: Corpus, seed: int) -> dict[str, Any]:
+def names_of(data: Path, name: str) -> dict[int, str]:
+    """What the labels of a set mean, in words."""
+    labels = json.loads((data / name / "meta.json").read_text(encoding="utf-8"))["label_names"]
+    return {i: SUBJECTS.get(label) or words_of_label(label) or label for i, label in enumerate(labels)}
+
+
+def halflabel(method: str, split: Sample, test: Corpus, seed: int, names: Mapping[int, str] | None,
+              options: argparse.Namespace) -> dict[str, Any]:
     """The estimator with `default` for its default method and plan, else method or method/plan."""
     kind, _, plan = method.partition("/")
     choice: dict[str, Any] = {} if kind == "default" else {"method": kind}
-    if plan:
-        choice["plan"] = plan
-    clf = TextClassifier(**choice, random_state=seed)
+    choice |= {"plan": plan} if plan else {}
+    choice |= {"encoder": str(options.encoder)} if options.encoder else {}
+    clf = TextClassifier(**choice, names=names, random_state=seed)
     began = time.perf_counter()
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
     seconds = time.perf_counter() - began
     assert isinstance(clf.model_, TrainedModel)
-    predicted = clf.classes_[cached_scores.scores(clf.model_, test.texts).argmax(axis=1)]
+    if options.save:
+        folder = "-".join(map(str, (options.name, len(split.labelled), seed, method.replace("/", "-"),
+                                    "names" if names else "", options.encoder.name if options.encoder else "")))
+        clf.save(options.save / folder.rstrip("-"))
+    scores = cached_scores.scores(clf.model_, test.texts)
+    predicted = clf.classes_[scores.argmax(axis=1)]
+    confidence = softmax(scores, clf.model_.temperature).max(axis=1)
     return {"predicted": predicted, "seconds": seconds, "name": clf.method, "plan": clf.plan,
-            "why": clf.termination_condition_}
+            "why": clf.termination_condition_, "confidence": float(confidence.mean()),
+            "ece": calibration_error(confidence, predicted == np.array(test.labels))}
 
 
 def parse() -> argparse.Namespace:
@@ -73,6 +98,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=None, help="test texts, all when not given")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--methods", nargs="+", default=["default", "logreg", "self-training", "setfit"])
+    parser.add_argument("--names", action="store_true", help="tell halflabel the class names of the set")
+    parser.add_argument("--encoder", type=Path, help="a folder with another encoder than minilm, for halflabel")
+    parser.add_argument("--save", type=Path, help="a folder that the trained models are saved in")
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
     options.unlabelled = POOLS[options.name]
