@@ -2,10 +2,11 @@
 
     python benchmarks/accuracy.py --data FOLDER [--name ag_news] [--per-class 25 10] [--seeds 0 1 2 3 4]
         [--methods default lift/frozen lift/laptop constant logreg self-training setfit]
-        [--names] [--encoder FOLDER] [--save FOLDER]
+        [--names] [--encoder FOLDER] [--save FOLDER] [--minutes 60]
 
 Training time does not include the vectors of a frozen encoder, which are cached. With `--names` halflabel is told the
 class names of the set, and `--per-class 0` trains it on these and unlabelled texts alone. `--save` keeps the models.
+Beside other jobs, `--minutes` prevents that a plan for 15 minutes is shortened; `steps` says how many it had.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from halflabel.class_names import words_of_label
 from halflabel.data.corpus import Corpus
 from halflabel.evaluation.confidence import calibration_error, softmax
 from halflabel.persistence.model import TrainedModel
+from halflabel.types import Plan
 from names import SUBJECTS
 from protocol import Results, Sample, load, sample_per_class
 from rivals import RIVALS
@@ -73,7 +75,7 @@ def halflabel(method: str, split: Sample, test: Corpus, seed: int, names: Mappin
     choice: dict[str, Any] = {} if kind == "default" else {"method": kind}
     choice |= {"plan": plan} if plan else {}
     choice |= {"encoder": str(options.encoder)} if options.encoder else {}
-    clf = TextClassifier(**choice, names=names, random_state=seed)
+    clf = TextClassifier(**choice, names=names, minutes=options.minutes, random_state=seed)
     began = time.perf_counter()
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
     seconds = time.perf_counter() - began
@@ -86,7 +88,8 @@ def halflabel(method: str, split: Sample, test: Corpus, seed: int, names: Mappin
     predicted = clf.classes_[scores.argmax(axis=1)]
     confidence = softmax(scores, clf.model_.temperature).max(axis=1)
     return {"predicted": predicted, "seconds": seconds, "name": clf.method, "plan": clf.plan,
-            "why": clf.termination_condition_, "confidence": float(confidence.mean()),
+            "steps": Plan.from_json(clf.model_.facts["plan"]).steps, "why": clf.termination_condition_,
+            "confidence": float(confidence.mean()),
             "ece": calibration_error(confidence, predicted == np.array(test.labels))}
 
 
@@ -101,6 +104,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--names", action="store_true", help="tell halflabel the class names of the set")
     parser.add_argument("--encoder", type=Path, help="a folder with another encoder than minilm, for halflabel")
     parser.add_argument("--save", type=Path, help="a folder that the trained models are saved in")
+    parser.add_argument("--minutes", type=float, help="of the plan, instead of its own")
     parser.add_argument("--threads", type=int, default=0)
     options = parser.parse_args()
     options.unlabelled = POOLS[options.name]
