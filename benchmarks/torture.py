@@ -47,6 +47,7 @@ from pool import TOPICS, tiny_encoder, vocabulary, written
 from protocol import Results
 
 KILLS_PER_ROUND = 6
+CALLS = "calls"  # a file in which the predicting process of the soak counts
 PATIENCE = 300.0  # seconds after which a command counts as hanging
 TIMES = re.compile(r'"(seconds|cpu_seconds|wall_seconds|megabytes|finished)": *("[^"]*"|[\d.e+-]+)')
 DIGESTS = re.compile(r'"config\.json": *"[0-9a-f]+"')
@@ -915,18 +916,19 @@ def run_at_once(commands: list[list[str]], folder: Path, meanwhile: Sequence[lis
 def soak(options: argparse.Namespace) -> None:
     """Two processes under light load; a line each minute, and a summary at the end.
 
-    Libraries keep what they compiled for each shape of a batch, so memory grows at first. What counts is the growth in
-    the second half.
+    Libraries keep what they compiled for the latest shapes of batches, so memory grows at first. What counts is the
+    growth in the second half.
     """
     results = Results("torture")
     if options.lines:
-        results.file = options.lines
+        results.file = options.lines.absolute()
+    (options.work / CALLS).unlink(missing_ok=True)
     began, sample, started = time.monotonic(), 0, time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
     with predicting(options.work) as predictor, serving(options.work) as (server, url):
         rng, texts, requests = random.Random(0), pool_texts(options.work), 0
         while (minutes := (time.monotonic() - began) / 60) < options.minutes:
             if minutes >= sample:
-                results.add(what="soak", started=started, minute=sample, requests=requests,
+                results.add(what="soak", started=started, minute=sample, calls=calls(options.work), requests=requests,
                             predict=usage(predictor.pid), serve=usage(server.pid))
                 sample += 1
                 if sample % 15 == 0:
@@ -942,11 +944,18 @@ def soak(options: argparse.Namespace) -> None:
         files = [line[name]["open_files"] for line in samples]
         middle = len(samples) // 2
         results.add(what="soak summary", started=started, process=name, minutes=int(minute[-1]),
-                    requests=requests, first_mb=float(megabytes[0]), last_mb=float(megabytes[-1]),
+                    seconds=round(time.monotonic() - began), calls=calls(options.work), requests=requests,
+                    first_mb=float(megabytes[0]), last_mb=float(megabytes[-1]),
                     mb_per_hour=growth(minute, megabytes),
                     mb_per_hour_of_halves=[growth(minute[:middle], megabytes[:middle]),
                                            growth(minute[middle:], megabytes[middle:])],
                     open_files=[min(files), max(files)])
+
+
+def calls(work: Path) -> int:
+    """How many batches the predicting process has predicted so far, with each of its models."""
+    file = work / CALLS
+    return int(file.read_text() or 0) if file.exists() else 0
 
 
 def growth(minute: np.ndarray, megabytes: np.ndarray) -> float:
@@ -990,6 +999,7 @@ def predict_for_ever(options: argparse.Namespace) -> None:
         batch = [text[: rng.randint(1, len(text))] for text in rng.sample(texts, rng.randint(1, 40))]
         for model in models:
             model.probabilities(batch)
+        (work / CALLS).write_text(str(i + 1))
         time.sleep(0.5)
 
 

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
+from cli_runner import Forked
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.pool import open_pool
 from halflabel.encoders import inference
 from halflabel.encoders.cache import EncoderCache
-from halflabel.encoders.encoder import Encoder, few_shapes, for_inference
+from halflabel.encoders.encoder import Encoder, for_inference
 from halflabel.encoders.inference import encode, encode_tokens, texts_at_once
 from halflabel.encoders.inputs import HiddenStateInputs, TokenInputs
 from halflabel.encoders.loading import load_encoder
@@ -125,46 +125,38 @@ def test_bf16_is_close_to_fp32_and_checked(tiny_encoder: str) -> None:
     assert np.allclose(exact[:4][order], plain.detach().numpy(), atol=1e-5)
 
 
-class TestFewShapes:
-    """Texts are repeated and padded once there were many shapes."""
+MANY_SHAPES = """
+import sys
+from pathlib import Path
 
-    @pytest.fixture
-    def seen(self, monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
-        monkeypatch.setattr("halflabel.encoders.encoder._shapes", set())
-        return []
+import torch
 
-    @pytest.fixture
-    def run(self, seen: list[tuple[int, ...]]) -> Callable[[int, int], None]:
-        def forward(ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            seen.append(tuple(ids.shape))
-            assert bool((ids == 7)[mask == 0].all())
-            return (ids * mask).sum(dim=1)
+from halflabel.encoders.encoder import for_inference
+from halflabel.encoders.loading import load_encoder
 
-        rounded = few_shapes(forward, padding=7, max_tokens=300)
 
-        def check(texts: int, width: int) -> None:
-            ids = torch.arange(texts * width).reshape(texts, width)
-            assert torch.equal(rounded(ids, torch.ones_like(ids)), ids.sum(dim=1))
+def megabytes():
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith("RssAnon")).split()[1]) // 1024
 
-        return check
 
-    def test_new_ones_are_rounded(self, seen: list[tuple[int, ...]], run: Callable[[int, int], None],
-                                  monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("halflabel.encoders.encoder.SHAPES", 2)
-        for texts in (5, 11, 5, 1, 2, 3, 4, 6, 8, 9, 11):
-            run(texts, 8)
-        assert [n for n, _ in seen] == [5, 11, 5, 1, 2, 4, 4, 8, 8, 16, 11]
-        seen.clear()
-        for texts, width in ((1, 3), (2, 9), (1, 250), (1, 257), (1, 290), (24, 41), (23, 41), (6, 150)):
-            run(texts, width)  # 24 texts of 41 tokens are a full batch
-        assert seen == [(1, 8), (2, 16), (1, 256), (1, 272), (1, 300), (24, 41), (24, 48), (8, 152)]
+encoder, sizes = for_inference(load_encoder(sys.argv[1]), torch.bfloat16), []
+for texts in range(1, 33):
+    with torch.inference_mode():
+        for width in range(4, 16):
+            ids = torch.ones(texts, width, dtype=torch.long)
+            encoder(ids, ids)
+    sizes.append(megabytes())
+print(*sizes)
+"""
 
-    def test_there_are_not_many(self, seen: list[tuple[int, ...]], run: Callable[[int, int], None]) -> None:
-        rng = np.random.default_rng(0)
-        asked = {(int(rng.integers(1, 1024 // width + 1)), width) for width in rng.integers(3, 257, 2000).tolist()}
-        for texts, width in asked:
-            run(texts, width)
-        assert len(asked) > 1000 and len(set(seen)) < 400
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read from Linux's /proc")
+def test_memory_does_not_grow_with_the_shapes_of_batches(tiny_encoder: str) -> None:
+    done = Forked(tiny_encoder, code=MANY_SHAPES).wait()
+    assert done.code == 0, done.err
+    sizes = [int(size) for size in done.out.split()]
+    assert len(sizes) == 32 and sizes[-1] - sizes[7] < 60, sizes  # of 288 shapes, 2 MB each if they were kept
 
 
 def test_harmful_bf16_is_not_used_and_gives_a_warning(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from halflabel.devices import bf16_products, product_dtype
 from halflabel.encoders.bert import empty_bert, is_bert
 from halflabel.encoders.mkldnn_linear import mkldnn_available, use_mkldnn
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
-from halflabel.encoders.tokens import TOKENS, Tokenizer, pad, padded_width, token_ids, whole_words
+from halflabel.encoders.tokens import Tokenizer, pad, padded_width, token_ids, whole_words
 from halflabel.errors import EncoderError, SettingError
 from halflabel.notices import NoticeWarning
 
@@ -32,13 +32,10 @@ POOLING_FILE = "pooling.json"
 GROUP = 10  # texts that pass through the layers together in a training step on a CPU
 PROBE = 8  # texts on which bf16 is compared with fp32
 HARMLESS = 0.999  # smallest cosine at which a bf16 vector counts as equal to that in fp32
-SHAPES = 64  # of batches in bf16 on a CPU; torch keeps about 2 MB of kernels for each until the process ends
-SHORT = 128  # tokens, below which padding a text to a multiple of 8 would take noticeably longer
 # One copy per encoder, dtype and layout, valid while the weights are unchanged; and the cosine that its check gave.
 _COPIES: WeakKeyDictionary[Encoder, dict[tuple[torch.dtype, bool], tuple[object, Encoder]]] = WeakKeyDictionary()
 _COSINES: WeakKeyDictionary[Encoder, float] = WeakKeyDictionary()
 _COMPILED: WeakKeyDictionary[Encoder, Forward] = WeakKeyDictionary()
-_shapes: set[tuple[int, ...]] = set()  # of the batches so far
 
 
 def pool(states: Tensor, mask: Tensor, how: str) -> Tensor:
@@ -149,11 +146,7 @@ class Encoder(TextEncoder):
                           few: bool) -> Forward:
         if backend == "compile":
             return compiled_forward(self, dtype)
-        form = faster_form(self, tokens, dtype, few=few)
-        weight = next(form.parameters())
-        if weight.dtype == torch.bfloat16 and weight.device.type == "cpu":
-            return few_shapes(form, padding=self.padding, max_tokens=self.max_tokens)
-        return form
+        return faster_form(self, tokens, dtype, few=few)
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
         return token_ids(self.tokenizer, texts, self.max_tokens, self.prefix)
@@ -214,37 +207,6 @@ def faster_form(encoder: Encoder, tokens: list[np.ndarray], dtype: torch.dtype |
             warnings.warn(NoticeWarning(f"bf16 changes this encoder's vectors (cosine {cosine:.4f} to fp32, below "
                                         f"{HARMLESS}); encoding in fp32, which is slower"), stacklevel=2)
     return half if _COSINES[half] >= HARMLESS else exact
-
-
-def few_shapes(forward: Forward, *, padding: int, max_tokens: int) -> Forward:
-    """The same function, but after SHAPES different shapes, new ones are rounded up: texts are repeated and padded.
-
-    Otherwise the memory of a server would grow as long as requests of other sizes arrive. Full batches of short texts,
-    of which large jobs consist, are left as they are: there is one for each width.
-    """
-    def rounded(ids: Tensor, mask: Tensor) -> Tensor:
-        n, width = shape = tuple(ids.shape)
-        if len(_shapes) < SHAPES:
-            _shapes.add(shape)
-        if shape in _shapes or (width < SHORT and (n + 1) * width > TOKENS):
-            return forward(ids, mask)
-        rows = torch.arange(_rounded_count(n), device=ids.device).clamp_max(n - 1)
-        more = max(0, min(_rounded_width(width), max_tokens) - width)
-        return forward(nn.functional.pad(ids[rows], (0, more), value=padding),
-                       nn.functional.pad(mask[rows], (0, more)))[:n]
-
-    return rounded
-
-
-def _rounded_count(texts: int) -> int:
-    """The next multiple of 8; of few texts the next power of two."""
-    return -(-texts // 8) * 8 if texts > 4 else 4 if texts == 3 else texts
-
-
-def _rounded_width(width: int) -> int:
-    """The next multiple of 8; beyond 256, one of 16 widths between two powers of two."""
-    step = max(8, (1 << (width - 1).bit_length()) // 32)
-    return -(-width // step) * step
 
 
 def lowest_cosine(half: Encoder, exact: Encoder, tokens: list[np.ndarray]) -> float:
