@@ -56,6 +56,14 @@ def open_file(url: str) -> Any:
     return filesystem.open_input_file(path)
 
 
+def written_at(url: str) -> int | None:
+    """When a remote file was written, in nanoseconds; None if its service does not say."""
+    filesystem, path = locate(url)
+    with explained(url):
+        time: int | None = filesystem.get_file_info(path).mtime_ns
+    return time
+
+
 def glob(url: str) -> list[str]:
     """The addresses of the files that match a pattern, sorted; `**` matches any number of folders."""
     from pyarrow.fs import FileSelector, FileType

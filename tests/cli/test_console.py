@@ -94,3 +94,15 @@ def test_an_error_has_a_traceback_with_verbose_alone(tmp_path: Path, capsys: pyt
     done = cli("split", tmp_path / "a.csv", "--labelled", "2", "--out", tmp_path / "out", "-v")
     assert "noticed by halflabel.data.cleaning:" in done.err and "secret" not in done.err
     assert cli("split", tmp_path / "a.csv", "--labelled", "2", "--out", tmp_path / "two", "-v", "-q").err == ""
+
+
+def test_every_command_that_reads_texts_takes_the_same_options() -> None:
+    from cli_runner import get_command
+    from halflabel.cli.app import app
+
+    flags = {name: {flag for parameter in command.params for flag in parameter.opts}
+             for name, command in get_command(app).commands.items()}
+    readers = {name for name, found in flags.items() if "--text-column" in found}
+    assert {"train", "predict", "suggest", "distill", "push"} <= readers
+    for name in readers:
+        assert {"--encoding", "--no-header", "--sheet", "--quiet", "--verbose"} <= flags[name], name

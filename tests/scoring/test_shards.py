@@ -166,6 +166,19 @@ def test_another_model_other_texts_and_other_options_are_refused(made: Path, tmp
     assert "contains no job to resume" in score(out, "--resume").err and content(out) == before[0]
 
 
+def test_an_input_that_was_edited_in_its_middle_is_refused(made: Path, tmp_path: Path, score: Any) -> None:
+    file, out = tmp_path / "long.csv", tmp_path / "out"
+    file.write_text("text\n" + "".join(f"{'word ' * 20_000}{i}\n" for i in range(3)))
+    assert score(out, inputs=(file,)).code == 0
+    assert score(out, "--resume", inputs=(file,)).code == 0
+    middle = file.stat().st_size // 2
+    with open(file, "r+b") as stream:
+        stream.seek(middle)
+        stream.write(b"X")
+    done = score(out, "--resume", inputs=(file,))
+    assert done.code == 2 and "has shards of other texts" in done.err and done.lines == 1, done
+
+
 def test_damaged_and_missing_shards_are_written_again(tmp_path: Path, score: Any) -> None:
     out = tmp_path / "out"
     assert score(out).code == 0

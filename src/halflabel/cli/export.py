@@ -104,11 +104,14 @@ def distill(
         metavar="FILE", help="Labelled texts on which accuracy is measured: by cross-fitting, if the model was trained "
                              "on them and its encoder was not.")] = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     no_header: options.NoHeader = False,
     sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,
     seed: options.Seed = None,
     json: options.Json = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Distill a model into a small, fast one that needs no torch.

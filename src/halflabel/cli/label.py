@@ -41,9 +41,12 @@ def suggest(
     seed: options.Seed = None,
     backend: options.Backend = None,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     no_header: options.NoHeader = False,
     sheet: options.Sheet = None,
     force: options.ForceFile = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
     config: options.Config = None,
 ) -> None:
     """Suggest which texts to label next.

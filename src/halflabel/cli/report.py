@@ -69,6 +69,7 @@ def push(
     card: Annotated[Path | None, options.plain(metavar="FILE", help="A card to upload instead of a new one.")] = None,
     private: Annotated[bool, options.option("--private", help="Create a private repository.")] = False,
     text_column: options.TextColumn = None,
+    encoding: options.Encoding = None,
     no_header: options.NoHeader = False,
     sheet: options.Sheet = None,
     label_column: options.LabelColumn = None,

@@ -28,12 +28,13 @@ from typing import Any, NamedTuple, TypeVar
 
 from halflabel import __version__
 from halflabel.data.pool import open_source
-from halflabel.data.readers.files import HEAD, File, first_line
+from halflabel.data.readers.files import BLOCK, HEAD, File, first_line
 from halflabel.data.readers.formats import Row, detect_format, open_writer
 from halflabel.data.readers.read import read_options
 from halflabel.errors import DataError, HalflabelError, MissingExtra, OutputError
 from halflabel.integrity import fingerprint
 from halflabel.persistence.model_folder import Model
+from halflabel.remote import written_at
 from halflabel.scoring.folder import OutputFolder
 from halflabel.scoring.predictions import decision_rule, predicted_rows
 
@@ -219,16 +220,19 @@ def _compare(earlier: dict[str, Any], now: dict[str, Any], out: str) -> None:
 
 
 def describe(file: File) -> dict[str, Any]:
-    """The identity of an input: its size, and a hash of that and of its first and last bytes; a stream has none."""
+    """The identity of an input: its size and a hash of its bytes; a stream has none.
+
+    A remote file is not read twice: the hash is of its size, its first and last bytes and when it was written.
+    """
     if file.is_stream or Path(file.path).is_dir():
         return {"path": file.path, "bytes": None, "digest": None}
     try:
         with file.stored() as raw:
             size = raw.seek(0, os.SEEK_END)
-            digest = hashlib.sha256(str(size).encode())
-            for start in (0, max(0, size - HEAD)):
+            digest = hashlib.sha256(f"{size} {written_at(file.path)}".encode() if file.is_remote else b"")
+            for start in (0, max(0, size - HEAD)) if file.is_remote else range(0, size, BLOCK):
                 raw.seek(start)
-                digest.update(raw.read(HEAD))
+                digest.update(raw.read(HEAD if file.is_remote else BLOCK))
     except OSError as error:
         raise DataError(f"{file.name} cannot be read ({error.strerror or error}); check the path") from None
     return {"path": file.path, "bytes": size, "digest": digest.hexdigest()}

@@ -21,7 +21,7 @@ from halflabel.data.readers.formats import Format, ReadOptions, Row, SourceTable
 from halflabel.errors import DataError, MissingExtra
 
 HEAD_ROWS = 1024
-WORKBOOK = "xl/workbook.xml"
+WORKBOOK, DOCTYPE = "xl/workbook.xml", b"<!DOCTYPE"
 
 
 def read(file: File, options: ReadOptions) -> SourceTable:
@@ -96,12 +96,14 @@ def _check(file: File, source: Any) -> None:
         if WORKBOOK not in archive.namelist():
             raise DataError(f"{file.name} is a zip file without an Excel workbook; unpack it")
         for part in archive.namelist():
+            end = b""  # of the block before, since the word may be divided
             with archive.open(part) as stream:
                 for block in iter(lambda stream=stream: stream.read(BLOCK), b""):  # type: ignore[misc]
                     size += len(block)
-                    file.check_size(size, stored)
-                    if b"<!DOCTYPE" in block:
+                    file.check_size(size, stored, "export it as CSV")
+                    if DOCTYPE in end + block:
                         raise DataError(f"{file.name} has XML entities, as no Excel file has; export it as CSV")
+                    end = block[-len(DOCTYPE) :]
     source.seek(0)
 
 

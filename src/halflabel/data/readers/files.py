@@ -185,11 +185,11 @@ class File:
                 self.check_size(size, raw.tell())
             yield block
 
-    def check_size(self, size: int, stored: int) -> None:
+    def check_size(self, size: int, stored: int, remedy: str = "write it without compression") -> None:
         """Refuses a compressed file by the bytes, or rows, that so many stored bytes contain."""
         if size > max(MIN_BOMB, MAX_RATIO * stored):
-            raise DataError(f"{self.name} decompresses to more than {MAX_RATIO} times its size, as no texts do; write "
-                            "it without compression if it is right")
+            raise DataError(f"{self.name} decompresses to more than {MAX_RATIO} times its size, as no texts do; "
+                            f"{remedy} if it is right")
 
     def _as_utf8(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
         decoder, lines = codecs.getincrementaldecoder(self.encoding)(), 1
