@@ -148,7 +148,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             Receives progress, see `halflabel.notices`.
         """
         if "sample_weight" in unsupported:  # no parameter, so that scikit-learn's ensembles see that it does not exist
-            raise SettingError("fit takes no sample_weight: all labelled texts count alike; leave it out.")
+            raise SettingError("fit takes no sample_weight: leave it out, or weight classes by "
+                               "class_weight.")
         if unsupported:
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unsupported))!r}")
         columns = from_matrix(y, "y")[1] if is_matrix(y) else None

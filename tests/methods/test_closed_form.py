@@ -29,6 +29,7 @@ from halflabel.methods.closed_form import (
     weighted_sum,
     words_improve,
 )
+from halflabel.methods.closed_form_several import gaussians
 from halflabel.methods.label_smoothing import (
     corrected_by_words,
     match_confidence,
@@ -75,6 +76,15 @@ def test_gaussian_em_with_an_isotropic_pool_is_nearest_mean() -> None:
     means = np.stack([x[y == k].mean(axis=0) for k in range(3)])
     nearest = ((x[:, None] - means) ** 2).sum(axis=2).argmin(axis=1)
     assert (model.log_probabilities(x).argmax(axis=1) == nearest).mean() > 0.99
+
+
+def test_texts_that_are_all_the_same_to_the_encoder_are_no_error() -> None:
+    x, y, names = np.ones((6, 3)), np.array([0, 1] * 3), np.eye(3)[:2]
+    for found in (gaussian_em(x, y, np.ones((20, 3)), 2), gaussian_em(x[:0], y[:0], np.ones((20, 3)), 2, names=names),
+                  gaussians(np.ones((20, 3)), np.eye(2)[[0, 1] * 10], np.ones(3))):
+        assert np.isfinite(found.weight).all() and np.isfinite(found.bias).all()
+    p = np.exp(gaussian_em(x, y, np.ones((20, 3)), 2).log_probabilities(x))
+    assert np.allclose(p, 0.5)
 
 
 def test_the_weight_of_the_pool_is_limited() -> None:

@@ -201,7 +201,8 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
                 mass = counts + soft.sum(axis=0)
                 centres = (sums + soft.T @ pool) / mass[:, None]
                 pooled = (scatter - (centres * mass[:, None]).T @ centres) / total
-                covariance = (1 - isotropic) * pooled + isotropic * np.trace(pooled) / width * np.eye(width)
+                spread = max(np.trace(pooled), SMALLEST_VARIANCE)  # none if all texts are the same to the encoder
+                covariance = (1 - isotropic) * pooled + isotropic * spread / width * np.eye(width)
             weight = np.linalg.solve(covariance, means.T)
             bias = log_prior - 0.5 * (means.T * weight).sum(axis=0)
             previous, soft = soft, softmax(pool @ weight + bias, axis=1) * near[:, None]

@@ -22,7 +22,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from halflabel.evaluation.decisions import offset_to, sigmoid
-from halflabel.methods.closed_form import MAX_POOL, Array, LinearModel, name_directions, weighted_sum
+from halflabel.methods.closed_form import (
+    MAX_POOL,
+    SMALLEST_VARIANCE,
+    Array,
+    LinearModel,
+    name_directions,
+    weighted_sum,
+)
 from halflabel.randomness import Stream, generator
 
 VECTOR_PENALTY, WORD_PENALTY = 0.2, 0.1  # on the squared weights of logistic regression
@@ -116,7 +123,7 @@ def gaussians(x: Array, y: Array, centre: Array) -> LinearModel:
     """A Gaussian for each label, with the covariance of all texts; x (N, H), y (N, K) soft or NaN where unknown."""
     x, y = x - centre, np.nan_to_num(y)
     covariance = x.T @ x / len(x)
-    isotropic = np.trace(covariance) / len(covariance) * np.eye(len(covariance))
+    isotropic = max(np.trace(covariance), SMALLEST_VARIANCE) / len(covariance) * np.eye(len(covariance))
     means = (y.T @ x) / (y.sum(axis=0) + PRIOR_TEXTS)[:, None]
     weight = np.linalg.solve((1 - ISOTROPIC) * covariance + ISOTROPIC * isotropic, means.T)
     return LinearModel(weight, -centre @ weight)
