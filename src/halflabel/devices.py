@@ -17,8 +17,8 @@ from torch.overrides import TorchFunctionMode
 from halflabel.errors import HalflabelError, ModelError, SettingError
 
 # Products in bf16 on a CPU are compiled for each shape of a batch, and oneDNN and torch (in each thread) keep the last
-# 1,024 of these kernels: 800 MB after 376 shapes. To compile one again takes a quarter of a millisecond. Both read their limits at
-# the first product.
+# 1,024 of these kernels: 800 MB after 376 shapes. To compile one again takes a quarter of a millisecond. Both read
+# their limits at the first product.
 for _name, _kernels in {"ONEDNN_PRIMITIVE_CACHE_CAPACITY": 256, "LRU_CACHE_CAPACITY": 32}.items():
     os.environ.setdefault(_name, str(_kernels))
 
