@@ -481,13 +481,19 @@ def growth() -> str:
 
 
 def calibration() -> str:
-    """Expected calibration error by data set, plan and labels per class, with and without temperature."""
+    """Expected calibration error by data set, labels per class and plan, with and without temperature.
+
+    Runs of the plan `laptop` are those of `benchmarks/accuracy.py` with its usual encoder and without class names.
+    """
+    laptop = [row | {"part": "test"} for row in lines("accuracy") if row["method"] == "lift/laptop" and "ece" in row
+              and not row.get("names") and not row.get("encoder")]
     body = []
-    for (name, plan, shots, part), rows in grouped(lines("calibration"), "set", "plan", "per_class", "part").items():
-        errors = [row["ece"] for row in rows]
-        body.append([name, plan, str(shots), part, f"{statistics.mean(row['accuracy'] for row in rows):.3f}",
-                     spread(errors), f"{max(errors):.3f}", spread([row["ece_without"] for row in rows])])
-    return markdown(["set", "plan", "labels per class", "texts", "accuracy", "calibration error", "worst sample",
+    for (name, shots, plan, part), rows in sorted(grouped([*lines("calibration"), *laptop], "set", "per_class", "plan",
+                                                          "part").items()):
+        errors, without = [row["ece"] for row in rows], [row["ece_without"] for row in rows if "ece_without" in row]
+        body.append([name, str(shots), plan, part, f"{statistics.mean(row['accuracy'] for row in rows):.3f}",
+                     spread(errors), f"{max(errors):.3f}", spread(without) if without else "not measured"])
+    return markdown(["set", "labels per class", "plan", "texts", "accuracy", "calibration error", "worst sample",
                      "without temperature"], body)
 
 
