@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -48,7 +49,7 @@ FOREIGN = 0.3  # share of unknown texts in a pool
 HELD_OUT = 2000  # known texts that are predicted
 TRAINING_SETS = {"ag_news": 14_000, "arxiv_topics10": 8000, "sst5": None, "clinc150": None}
 TRAINING_POOL = 1400  # texts of known classes in the pool
-NO_UNKNOWN = {"unknown_texts": lambda x, y, pool, *rest: UnknownTexts(np.zeros(len(pool), dtype=bool), -np.inf)}
+NO_UNKNOWN = {"unknown_texts": lambda x, y, pool, *rest: UnknownTexts(np.zeros(len(pool), dtype=int), -np.inf)}
 ALL_NEAR = {"near_classes": lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool)}
 WAYS: dict[str, dict[str, Any]] = {  # to use a pool, and what each replaces in `methods/closed_form.py`
     "labels_alone": {}, "whole_pool": NO_UNKNOWN | ALL_NEAR, "near_pool": NO_UNKNOWN, "known_pool": {}}
@@ -147,7 +148,9 @@ def train_ways(known: Corpus, far: Corpus, key: dict[str, Any], ways: list[str])
         if way == "labels_alone":
             model = closed_form.logistic_regression(x, y, x_pool, len(classes))
         else:
-            with mock.patch.multiple(closed_form, **WAYS[way]):
+            with ExitStack() as replaced:
+                for name, function in WAYS[way].items():
+                    replaced.enter_context(mock.patch.object(closed_form, name, function))
                 fitted = closed_form.fit_closed_form(x, y, x_pool, words, len(classes), seed=key["seed"])
             model, unknown = fitted.model, fitted.unknown
         accuracy = (model.log_probabilities(x_test).argmax(axis=1) == truth).mean()

@@ -43,6 +43,7 @@ def test_unknown_classes_are_found(unknown: int, seed: int) -> None:
     found = found_in(x, y, 3, 8, x)
     assert found.log_odds >= LOG_ODDS
     assert found.mask[y >= 3].mean() > 0.95 > 0.1 > found.mask[y < 3].mean()
+    assert len({np.bincount(found.number[y == k]).argmax() for k in range(2, 3 + unknown)}) == 1 + unknown
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -100,7 +101,7 @@ def test_the_closed_form_does_without_unknown_texts_and_is_the_same_if_there_are
     assert mixed.soft.shape == (600, 3) and np.allclose(mixed.soft.sum(axis=1), 1.0, atol=1e-5)
     assert np.abs(mixed.soft[y < 3] - clean.soft).max() < 0.1
     monkeypatch.setattr(closed_form, "unknown_texts",
-                        lambda x, y, pool, *rest: UnknownTexts(np.zeros(len(pool), dtype=bool), -np.inf))
+                        lambda x, y, pool, *rest: UnknownTexts(np.zeros(len(pool), dtype=int), -np.inf))
     same = fitted(known)
     assert (same.soft == clean.soft).all() and (same.model.weight == clean.model.weight).all()
 
@@ -111,7 +112,7 @@ def test_held_out_labels_can_speak_against_leaving_texts_out(monkeypatch: pytest
     words = sparse.csr_matrix((24 + len(x), 0))
 
     def unknown(log_odds: float) -> float:
-        monkeypatch.setattr(closed_form, "unknown_texts", lambda *rest: UnknownTexts(y == 0, log_odds))
+        monkeypatch.setattr(closed_form, "unknown_texts", lambda *rest: UnknownTexts((y == 0).astype(int), log_odds))
         return fit_closed_form(x[rows], y[rows], x, words, 3, seed=0).unknown
 
     assert unknown(LOG_ODDS) == 0.0  # without the texts of class 0, its held-out labels are not explained
