@@ -6,8 +6,8 @@ the pool in turn. Two things tell an unknown class from a part of a known one:
 - Labelled texts are not in it. If it were a part of class k, a share s_k of the texts of k would be. The evidence is
   the likelihood ratio of the labelled texts of k, L_k = sum_i log (1 - q_i) / (1 - s_k), where q_i is the probability
   that text i is in the component; the class with the lowest one counts.
-- It lies elsewhere: seen from the centre of the pool, the cosine of its mean with that of any other class is small, and
-  smaller than those of known classes with each other, while parts of one class have similar means.
+- It lies elsewhere: seen from the centre of the pool, the cosine of its mean with that of any other class is small, as
+  those of known classes often are, while parts of one class have similar means.
 
 Unknown classes are added one at a time for as long as the evidence is sufficient.
 
@@ -30,7 +30,7 @@ Mask = NDArray[np.bool_]
 LOG_ODDS = 3.0  # of the evidence from which on there is an unknown class, since most pools have none
 LEAST_RATIO = 1.0  # of the labelled texts, as a logarithm, however far the component is from other classes
 LARGEST_COSINE = 0.1  # of an unknown class with another one
-SEPARATION = 10.0  # log-odds for each unit by which that cosine is below the largest of known classes, or 0
+SEPARATION = 10.0  # log-odds for each unit by which that cosine is below 0
 SMALLEST = 0.05  # share of the pool that an unknown class has at least
 MISTAKEN = 0.1  # probability that a labelled text is taken for one of the component, or for none of it, by mistake
 MAX_TEXTS = 2000  # of the pool that the components are fitted to
@@ -128,10 +128,9 @@ def evidence(fit: Components, x: Array, y: Columns, labels: int) -> float:
 
     means, prior = unit(fit.means), np.exp(fit.log_prior)
     cosine = float((means[:-1] @ means[-1]).max())
-    among_known = float(np.triu(means[:labels] @ means[:labels].T, 1).max())  # at least 0
     if cosine > LARGEST_COSINE or prior[-1] < SMALLEST:
         return -np.inf
     q = MISTAKEN + (1.0 - 2.0 * MISTAKEN) * softmax(fit.held_out_logits(x, y), axis=1)[:, -1]
     log_outside = np.log(prior[:labels] / (prior[:labels] + prior[-1]))  # log (1 - s_k)
     ratios = np.bincount(y, np.log(1.0 - q) - log_outside[y], minlength=labels)
-    return float(ratios.min()) + SEPARATION * (among_known - cosine) if ratios.min() >= LEAST_RATIO else -np.inf
+    return float(ratios.min()) - SEPARATION * cosine if ratios.min() >= LEAST_RATIO else -np.inf
