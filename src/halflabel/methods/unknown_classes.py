@@ -31,7 +31,8 @@ LOG_ODDS = 3.0  # of the evidence from which on there is an unknown class, since
 LEAST_RATIO = 1.0  # of the labelled texts, as a logarithm, however far the component is from other classes
 LARGEST_COSINE = 0.1  # of an unknown class with another one
 SEPARATION = 10.0  # log-odds for each unit by which that cosine is below 0
-SMALLEST = 0.05  # share of the pool that an unknown class has at least
+SMALLEST = 0.15  # share of the pool that an unknown class has at least; a smaller one does little harm
+MAX_CLUSTERS = 20  # from which the component starts
 MISTAKEN = 0.1  # probability that a labelled text is taken for one of the component, or for none of it, by mistake
 MAX_TEXTS = 2000  # of the pool that the components are fitted to
 POOL_MASS = 25.0  # texts per component that the pool counts as, at most, in the means
@@ -57,7 +58,7 @@ def unknown_texts(x: Array, y: Columns, pool: Array, labels: int, rng: np.random
     from sklearn.cluster import KMeans
 
     none = UnknownTexts(np.zeros(len(pool), dtype=np.int64), -np.inf)
-    clusters = min(2 * labels + 2, int(1.0 / SMALLEST))
+    clusters = min(2 * labels + 2, MAX_CLUSTERS)
     if len(pool) < clusters or not np.bincount(y, minlength=labels).all():
         return none
     centre = pool.mean(axis=0)
