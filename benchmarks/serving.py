@@ -1,7 +1,7 @@
 """Load test of `halflabel serve`, over loopback: its throughput, its latency, an overload, and hostile requests.
 
     python benchmarks/serving.py [--models student minilm] [--texts 2000] [--seconds 60] [--parts throughput latency]
-                                 [--request-texts 32]
+                                 [--request-texts 256]
 
 - throughput: texts per second of a few connections with full requests, against `halflabel predict` on the same texts,
   both after start-up, in alternation; `--request-texts` is the `--max-batch` of the server and the size of a request;
@@ -39,7 +39,7 @@ from halflabel.data.corpus import sample
 from protocol import Results
 from startup import student
 
-REQUEST_TEXTS = 32  # the server's default
+REQUEST_TEXTS = 256  # the server's default
 QUEUE_TEXTS = 1024  # that may wait for the model
 CONNECTIONS = QUEUE_TEXTS // REQUEST_TEXTS  # of the throughput: twice what fills a batch
 OVERLOAD = 10  # times the rate that the server reaches
@@ -382,7 +382,7 @@ def huge(rng: random.Random) -> Attack:
 
 
 def many_texts(rng: random.Random) -> Attack:
-    return body("many texts", json.dumps({"inputs": ["a"] * rng.randrange(33, 100_000)}).encode())
+    return body("many texts", json.dumps({"inputs": ["a"] * rng.randrange(REQUEST_TEXTS + 1, 100_000)}).encode())
 
 
 def no_http(rng: random.Random) -> Attack:

@@ -481,13 +481,19 @@ def growth() -> str:
 
 
 def calibration() -> str:
-    """Expected calibration error by data set, plan and labels per class, with and without temperature."""
+    """Expected calibration error by data set, labels per class and plan, with and without temperature.
+
+    Runs of the plan `laptop` are those of `benchmarks/accuracy.py` with its usual encoder and without class names.
+    """
+    laptop = [row | {"part": "test"} for row in lines("accuracy") if row["method"] == "lift/laptop" and "ece" in row
+              and not row.get("names") and not row.get("encoder")]
     body = []
-    for (name, plan, shots, part), rows in grouped(lines("calibration"), "set", "plan", "per_class", "part").items():
-        errors = [row["ece"] for row in rows]
-        body.append([name, plan, str(shots), part, f"{statistics.mean(row['accuracy'] for row in rows):.3f}",
-                     spread(errors), f"{max(errors):.3f}", spread([row["ece_without"] for row in rows])])
-    return markdown(["set", "plan", "labels per class", "texts", "accuracy", "calibration error", "worst sample",
+    for (name, shots, plan, part), rows in sorted(grouped([*lines("calibration"), *laptop], "set", "per_class", "plan",
+                                                          "part").items()):
+        errors, without = [row["ece"] for row in rows], [row["ece_without"] for row in rows if "ece_without" in row]
+        body.append([name, str(shots), plan, part, f"{statistics.mean(row['accuracy'] for row in rows):.3f}",
+                     spread(errors), f"{max(errors):.3f}", spread(without) if without else "not measured"])
+    return markdown(["set", "labels per class", "plan", "texts", "accuracy", "calibration error", "worst sample",
                      "without temperature"], body)
 
 
@@ -511,23 +517,30 @@ def unknown() -> str:
 
 
 def foreign() -> str:
-    """Points that unknown texts in the pool cost `lift`, with EM on all texts or on those near the classes."""
+    """Points that unknown texts in the pool cost `lift`, by the ways to use the pool."""
     rows = [row | {"unknown": tuple(row["unknown"])} for row in lines("foreign")]
-    clean = {(row["set"], row["unknown"], row["per_class"], row["seed"]): row for row in rows if not row["foreign"]}
+    accuracy = {(row["set"], row["unknown"], row["per_class"], row["seed"], row["foreign"], row["way"]): row["accuracy"]
+                for row in rows}
     body = []
     for (name, classes, per_class), some in grouped(rows, "set", "unknown", "per_class").items():
+        seeds = sorted({row["seed"] for row in some})
 
-        def change(key: str, share: float, some: list[Line] = some) -> str:
-            gaps = [row[key] - clean[row["set"], row["unknown"], row["per_class"], row["seed"]]["whole_pool"]
-                    for row in some if row["foreign"] == share]
-            return f"{100 * statistics.mean(gaps):+.1f}" if gaps else ""
+        def mean(way: str, share: float = 0.0, base: str | None = None, *, seeds: list[int] = seeds,
+                 start: tuple[Any, ...] = (name, classes, per_class)) -> str:
+            found = [accuracy[key] - (accuracy[*start, seed, 0.0, base] if base else 0.0)
+                     for seed in seeds if (key := (*start, seed, share, way)) in accuracy]
+            if not found:
+                return ""
+            return f"{100 * statistics.mean(found):+.1f}" if base else f"{statistics.mean(found):.3f}"
 
-        known = [row for row in some if not row["foreign"]]
-        body.append([name, ", ".join(map(str, classes)) or "none", str(per_class), str(len(known)),
-                     *(f"{statistics.mean(row[key] for row in known):.3f}" for key in ("labels_alone", "whole_pool")),
-                     change("near_pool", 0.0), change("whole_pool", 0.3), change("near_pool", 0.3)])
+        body.append([name, ", ".join(map(str, classes)) or "none", str(per_class), str(len(seeds)),
+                     mean("labels_alone"), mean("whole_pool"),
+                     *(mean(way, share, "whole_pool") for share, way in
+                       ((0.0, "near_pool"), (0.0, "known_pool"), (0.3, "whole_pool"), (0.3, "near_pool"),
+                        (0.3, "known_pool")))])
     return markdown(["set", "unknown classes", "labels per class", "samples", "labels alone", "known pool, all texts",
-                     "known pool, near texts", "30 % unknown, all texts", "30 % unknown, near texts"],
+                     "known pool, near texts", "known pool, `lift`", "30 % unknown, all texts",
+                     "30 % unknown, near texts", "30 % unknown, `lift`"],
                     sorted(body, key=lambda row: (row[0], int(row[2]), row[1])))
 
 

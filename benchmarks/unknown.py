@@ -1,20 +1,23 @@
 """Texts of no class: are they told from known ones, at the stated coverage, and do they hurt in the pool?
 
     python benchmarks/unknown.py --data FOLDER [--per-class 10] [--seeds 0 1 2]
-    python benchmarks/unknown.py --data FOLDER --training [--per-class 2 5 10 25]
+    python benchmarks/unknown.py --data FOLDER --training [--per-class 2 5 10 25] [--ways known_pool]
 
 `clinc150` has out-of-scope texts of its own. Elsewhere some classes are left out of the labels: they are unknown. Each
 run is done with a pool of known texts, and with the same pool and so many unknown texts that they are 30 % of it.
 
-`--training` fits the closed form of `lift` with EM on the whole pool, and on its texts near the classes. Accuracy is
-measured on training texts outside the sample, and no test text is used. The quantiles in STAGES of
-`methods/closed_form.py` were chosen on such samples.
+`--training` fits the closed form of `lift` with EM on the whole pool (`whole_pool`), on its texts near the classes
+(`near_pool`), and without the unknown classes that it finds (`known_pool`, what `lift` does). Accuracy is measured on
+training texts outside the sample, and no test text is used. The quantiles in STAGES of `methods/closed_form.py`, and
+the constants of `methods/unknown_classes.py`, were chosen on such samples.
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -33,6 +36,7 @@ from halflabel.encoders.cache import EncoderCache
 from halflabel.evaluation.confidence import softmax
 from halflabel.methods import closed_form
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.unknown_classes import UnknownTexts
 from protocol import Results, load, sample_per_class
 from rivals import vectors
 
@@ -45,6 +49,10 @@ FOREIGN = 0.3  # share of unknown texts in a pool
 HELD_OUT = 2000  # known texts that are predicted
 TRAINING_SETS = {"ag_news": 14_000, "arxiv_topics10": 8000, "sst5": None, "clinc150": None}
 TRAINING_POOL = 1400  # texts of known classes in the pool
+NO_UNKNOWN = {"unknown_texts": lambda x, y, pool, *rest: UnknownTexts(np.zeros(len(pool), dtype=int), -np.inf)}
+ALL_NEAR = {"near_classes": lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool)}
+WAYS: dict[str, dict[str, Any]] = {  # to use a pool, and what each replaces in `methods/closed_form.py`
+    "labels_alone": {}, "whole_pool": NO_UNKNOWN | ALL_NEAR, "near_pool": NO_UNKNOWN, "known_pool": {}}
 
 
 def main() -> None:
@@ -108,7 +116,7 @@ def run(known: Corpus, unknown: Corpus, far: Corpus, tested: Corpus | None, key:
 
 
 def compare_training(options: argparse.Namespace) -> None:
-    """Accuracy with EM on the whole pool and on its texts near the classes, with and without unknown texts in it."""
+    """Accuracy by the ways to use a pool, with and without unknown texts in it."""
     results = Results("foreign")
     corpora = {name: load(options.data, name, "train", TRAINING_SETS[name]) for name in options.sets}
     for seed in options.seeds:
@@ -118,15 +126,15 @@ def compare_training(options: argparse.Namespace) -> None:
                     for foreign in (0.0, FOREIGN) if classes else (0.0,):
                         key = {"set": name, "unknown": list(classes), "per_class": per_class, "seed": seed,
                                "unlabelled": TRAINING_POOL, "foreign": foreign}
-                        if not results.has(**key):
+                        if ways := [way for way in options.ways if not results.has(**key, way=way)]:
                             known, far = (rows_of(train, classes, inside=inside) for inside in (False, True))
-                            line = train_both(known, far, key)
-                            results.add(**key, **line)
-                            print(key, line, flush=True)
+                            for line in train_ways(known, far, key, ways):
+                                results.add(**key, **line)
+                                print(key, line, flush=True)
 
 
-def train_both(known: Corpus, far: Corpus, key: dict[str, Any]) -> dict[str, Any]:
-    """Accuracies of labels alone and with both ways to use the pool, and seconds."""
+def train_ways(known: Corpus, far: Corpus, key: dict[str, Any], ways: list[str]) -> Iterator[dict[str, Any]]:
+    """The accuracy of each way to use the pool, and its seconds."""
     split = sample_per_class(known, key["per_class"], key["unlabelled"], key["seed"])
     wanted = round(key["unlabelled"] * key["foreign"] / (1.0 - key["foreign"]))
     test = split.rest.take(range(min(HELD_OUT, len(split.rest))))
@@ -135,21 +143,19 @@ def train_both(known: Corpus, far: Corpus, key: dict[str, Any]) -> dict[str, Any
     y, truth = (classes.matrix(part.labels).argmax(axis=1) for part in (split.labelled, test))
     x, x_pool, x_test = (vectors(part).astype(np.float64) for part in (texts, pool, list(test.texts)))
     words = word_features([*texts, *pool])
-
-    def accuracy(model: closed_form.LinearModel) -> float:
-        return round(float((model.log_probabilities(x_test).argmax(axis=1) == truth).mean()), 4)
-
-    def fitted() -> tuple[float, float]:
-        began = time.perf_counter()
-        model = closed_form.fit_closed_form(x, y, x_pool, words, len(classes), seed=key["seed"]).model
-        return accuracy(model), round(time.perf_counter() - began, 2)
-
-    near, near_seconds = fitted()
-    with mock.patch.object(closed_form, "near_classes", lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool)):
-        whole, whole_seconds = fitted()
-    alone = closed_form.logistic_regression(x, y, x_pool, len(classes))
-    return {"labels_alone": accuracy(alone), "whole_pool": whole, "near_pool": near, "seconds_whole": whole_seconds,
-            "seconds_near": near_seconds}
+    for way in ways:
+        began, unknown = time.perf_counter(), 0.0
+        if way == "labels_alone":
+            model = closed_form.logistic_regression(x, y, x_pool, len(classes))
+        else:
+            with ExitStack() as replaced:
+                for name, function in WAYS[way].items():
+                    replaced.enter_context(mock.patch.object(closed_form, name, function))
+                fitted = closed_form.fit_closed_form(x, y, x_pool, words, len(classes), seed=key["seed"])
+            model, unknown = fitted.model, fitted.unknown
+        accuracy = (model.log_probabilities(x_test).argmax(axis=1) == truth).mean()
+        yield {"way": way, "accuracy": round(float(accuracy), 4), "left_out": round(float(unknown), 4),
+               "seconds": round(time.perf_counter() - began, 2)}
 
 
 def auroc(known: np.ndarray, unknown: np.ndarray) -> float:
@@ -162,6 +168,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", choices=list(TRAINING_SETS))
     parser.add_argument("--training", action="store_true")
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--per-class", type=int, nargs="+", default=[10])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--unlabelled", type=int, default=2000)

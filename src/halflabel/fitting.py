@@ -27,11 +27,12 @@ from halflabel.encoders.loading import choose_encoder, load_encoder
 from halflabel.encoders.ngrams import fit_ngram_model
 from halflabel.encoders.text_encoder import BagOfWords, TextEncoder
 from halflabel.errors import DataError, SettingError
-from halflabel.evaluation.confidence import UnknownDetector, fit_temperature, softmax
+from halflabel.evaluation.confidence import UnknownDetector, fit_temperature, softmax, unit
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
+from halflabel.methods.unknown_classes import unknown_texts
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
 from halflabel.nn.pseudo_labels import (
     REASONS,
@@ -336,7 +337,9 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
         model.facts["pool_predictions"] = np.bincount(scores[n:].argmax(axis=1), minlength=labels).tolist()
     if not n or f.shape[1] > MAX_FEATURES:
         return model
-    return replace(model, unknown=UnknownDetector.fit(f[:n], problem.y.argmax(dim=1).cpu().numpy(), f[n:], labels))
+    y, f = problem.y.argmax(dim=1).cpu().numpy(), unit(f)
+    found = unknown_texts(f[:n], y, f[n:], labels, generator(seed, Stream.UNKNOWN_CLASSES))
+    return replace(model, unknown=UnknownDetector.fit(f[:n], y, f[n:], labels, found.number))
 
 
 def with_words(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, texts: Sequence[str],

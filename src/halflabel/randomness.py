@@ -24,6 +24,7 @@ class Stream(IntEnum):
     ENCODER_CHOICE = 13
     LABELLING = 14
     WRONG_LABELS = 15
+    UNKNOWN_CLASSES = 16
     EPOCH_BATCHES = 100  # plus the number of the epoch
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from halflabel import TextClassifier
 from halflabel.errors import ModelError, SettingError
 from halflabel.evaluation.confidence import UnknownDetector
 from halflabel.integrity import write_checksums
+from halflabel.persistence.model_folder import read_unknown, write_unknown
 
 KNOWN = tiny_texts(20, seed=3)[0]
 
@@ -48,6 +50,39 @@ def test_unknown_texts_are_farther_even_if_the_pool_is_full_of_them() -> None:
     assert (known[:, None] < unknown).mean() > 0.98
     assert (known <= detector.threshold(0.9)).mean() == pytest.approx(0.9, abs=0.06)
     assert (unknown <= detector.threshold(0.9)).mean() < 0.1
+
+
+def test_a_text_near_an_unknown_class_of_the_pool_is_farther() -> None:
+    rng = np.random.default_rng(0)
+    f, y = blobs(rng, 20, range(4))
+    pool = np.concatenate([blobs(rng, 50, range(4))[0], unknown := blobs(rng, 100, range(8, 10))[0]])
+    number = np.repeat([0, 1, 2], [200, 100, 100])
+    plain, detector = UnknownDetector.fit(f, y, pool, 4), UnknownDetector.fit(f, y, pool, 4, number)
+    same = UnknownDetector.fit(f, y, pool, 4, np.zeros(400, dtype=int))
+    assert detector.unknown is not None and detector.unknown.shape == (2, 12)
+    assert same.unknown is None and (same.means == plain.means).all() and (same.held_out == plain.held_out).all()
+    assert (plain.nearness(f) == 0.0).all()
+    assert np.median(detector.distances(unknown) - plain.distances(unknown)) > 0.5
+    assert (detector.distances(blobs(rng, 200, range(4))[0]) <= detector.threshold(0.9)).mean() > 0.8
+
+
+def test_unknown_classes_of_the_pool_are_saved_and_folders_without_them_answer_as_before(tmp_path: Path) -> None:
+    plain = UnknownDetector(np.eye(3, 4, dtype=np.float32), np.arange(5, dtype=np.float32))
+    with_unknown = replace(plain, unknown=np.eye(4, dtype=np.float32)[3:], centre=np.full(4, 0.1, np.float32))
+    f = np.random.default_rng(0).normal(size=(6, 4))
+    for detector in (plain, with_unknown):
+        write_unknown(tmp_path, detector)
+        read = read_unknown(tmp_path, 3)
+        assert read is not None and (read.distances(f) == detector.distances(f)).all()
+    assert (with_unknown.distances(f) >= plain.distances(f)).all()
+    tensors = {"means": plain.means, "held_out": plain.held_out, "unknown": np.eye(4, dtype=np.float32)[3:],
+               "centre": np.full(4, 0.1, np.float32)}
+    for name, wrong in (("centre", None), ("unknown", None), ("centre", np.zeros(3, np.float32)),
+                        ("unknown", np.empty((0, 4), np.float32)), ("centre", np.full(4, np.nan, np.float32))):
+        save_file({key: array for key, array in (tensors | {name: wrong}).items() if array is not None},
+                  tmp_path / "unknown.safetensors")
+        with pytest.raises(ModelError, match="does not fit 3 classes"):
+            read_unknown(tmp_path, 3)
 
 
 def test_the_threshold_is_the_conformal_quantile() -> None:

@@ -88,7 +88,7 @@ def test_predict_gives_raw_scores(client: TestClient) -> None:
 def test_health_and_info(client: TestClient) -> None:
     assert client.get("/health").status_code == 200
     info = client.get("/info").json()
-    assert info["model_id"] == "numbers" and info["max_client_batch_size"] == 32 and info["decision"] is None
+    assert info["model_id"] == "numbers" and info["max_client_batch_size"] == 256 and info["decision"] is None
     assert info["model_type"]["classifier"]["id2label"] == {"0": "food", "1": "money", "2": "sport"}
 
 
@@ -304,7 +304,7 @@ HOSTILE_PREDICT = [
     *map(body, [
         {"input": "a"}, {"inputs": None}, {"inputs": 3}, {"inputs": True}, {"inputs": {}}, {"inputs": []},
         {"inputs": [[]]}, {"inputs": [["a", "b"]]}, {"inputs": [[["a"]]]}, {"inputs": ["a", 3]}, {"inputs": [None]},
-        {"inputs": ""}, {"inputs": " \n"}, {"inputs": ["a", ""]}, {"inputs": ["a"] * 33}, {"inputs": [["a"]] * 100_000},
+        {"inputs": ""}, {"inputs": " \n"}, {"inputs": ["a", ""]}, {"inputs": ["a"] * 257}, {"inputs": [["a"]] * 10_000},
         {"inputs": "a", "raw_scores": "yes"}, {"inputs": "a", "raw_scores": 1}, {"inputs": "a", "truncate": False},
         {"inputs": "a", "truncate": None}, {"inputs": {"\ud800": 1}}])]
 
@@ -323,7 +323,7 @@ HOSTILE_INFER = [
         {"inputs": [tensor([""])]}, {"inputs": [tensor(["\ud800"])]}, {"inputs": [tensor(["a"], data="a")]},
         {"inputs": [tensor(["a"])], "outputs": [{"name": "nothing"}]}, {"inputs": [tensor(["a"])], "outputs": "label"},
         {"inputs": [tensor(["a"])], "id": 7}, {"inputs": [tensor(["a"])], "id": "\ud800"},
-        {"inputs": [tensor(["a"], parameters=3)]}, {"inputs": [tensor(["a"] * 33)]}])]
+        {"inputs": [tensor(["a"], parameters=3)]}, {"inputs": [tensor(["a"] * 257)]}])]
 
 
 @pytest.mark.parametrize("content", HOSTILE_PREDICT, ids=lambda content: repr(content[:40]))

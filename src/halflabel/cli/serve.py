@@ -33,7 +33,7 @@ def serve(
     token: Annotated[str | None, options.plain(
         metavar="TOKEN", help="Bearer token that requests must have; better set as HALFLABEL_SERVE_TOKEN, since other "
                               "users can see arguments.")] = None,
-    max_batch: Annotated[int, options.option(metavar="N", min=1, help="Texts per request, at most.")] = 32,
+    max_batch: Annotated[int, options.option(metavar="N", min=1, help="Texts per request, at most.")] = 256,
     unknown: options.Unknown = False,
     coverage: options.Coverage = None,
     label_studio: Annotated[bool, options.option(

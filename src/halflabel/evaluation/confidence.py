@@ -5,7 +5,7 @@ confidence), and whether a text belongs to any class at all. No torch.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -80,25 +80,49 @@ def wilson_interval(correct: int, texts: int) -> tuple[float, float]:
 
 @dataclass(frozen=True, eq=False)
 class UnknownDetector:
-    """Directions of the class means (K, D), and the distances of held-out labelled texts, the smallest first (M,)."""
+    """Directions of the class means (K, D), and the distances of held-out labelled texts, the smallest first (M,).
+
+    If the pool has unknown classes, their directions (U, D) are those seen from its centre (D,).
+    """
 
     means: Array
     held_out: Array
+    unknown: Array | None = None
+    centre: Array | None = None
 
     @classmethod
-    def fit(cls, f: Array, y: Columns, pool: Array, labels: int) -> UnknownDetector:
-        """From features f (N, D) of texts with labels y (N,), and of a pool (M, D)."""
+    def fit(cls, f: Array, y: Columns, pool: Array, labels: int, unknown: Columns | None = None) -> UnknownDetector:
+        """From features f (N, D) of texts with labels y (N,), and of a pool (M, D).
+
+        `unknown` (M,) numbers the pool's unknown classes from 1 on; 0 is none.
+        """
         f, pool = unit(f), unit(pool)
-        sums = np.eye(labels)[y].T @ f
+        sums, directions, centre = np.eye(labels)[y].T @ f, None, None
+        if unknown is not None and unknown.any():
+            centre = pool.mean(axis=0)
+            means = np.stack([pool[unknown == u].mean(axis=0) for u in np.unique(unknown[unknown > 0])])
+            directions, pool = unit(means - centre).astype(np.float32), pool[unknown == 0]
+            centre = centre.astype(np.float32)
         if len(pool):
             cosines = pool @ unit(sums).T
             close = 1.0 - cosines.max(axis=1) <= np.quantile(held_out_distances(f, y, sums), CLOSEST)
             sums = sums + np.eye(labels)[cosines[close].argmax(axis=1)].T @ pool[close]
-        return cls(unit(sums).astype(np.float32), np.sort(held_out_distances(f, y, sums)).astype(np.float32))
+        detector = cls(unit(sums).astype(np.float32), np.empty(0, np.float32), directions, centre)
+        held_out = held_out_distances(f, y, sums) + detector.nearness(f)
+        return replace(detector, held_out=np.sort(held_out).astype(np.float32))
 
     def distances(self, f: Array) -> Array:
-        """The distance of each text from the nearest class, (N,) from features (N, D)."""
-        return np.asarray(1.0 - (unit(f) @ self.means.T).max(axis=1))
+        """The distance of each text from the nearest class, (N,) from features (N, D).
+
+        A text near an unknown class of the pool is that much farther away.
+        """
+        return np.asarray(1.0 - (unit(f) @ self.means.T).max(axis=1)) + self.nearness(unit(f))
+
+    def nearness(self, f: Array) -> Array:
+        """The cosine of each text with the nearest unknown class of the pool, seen from its centre, or 0, (N,)."""
+        if self.unknown is None or self.centre is None:
+            return np.zeros(len(f), f.dtype)
+        return np.asarray(np.maximum((unit(f - self.centre) @ self.unknown.T).max(axis=1), 0.0))
 
     def threshold(self, coverage: float) -> float:
         """The distance above which a text gets no label, so that a text of a known class gets one at that rate."""

@@ -3,6 +3,7 @@
 Two linear models are combined. The *cluster model* uses the pool: Gaussian classes with one shared covariance, fitted
 by EM (the paper's equal variances in closed form). The other is logistic regression on the labelled texts alone.
 
+0. Clusters of the pool that no labelled text belongs to are left out (`unknown_classes.py`).
 1. Trust: each half of the labels evaluates the cluster model fitted with the other half. Where the pool clusters
    by something else than the labels (by topic, when the labels are sentiments), EM follows those clusters. The soft
    labels are those with and without the cluster model, in shares that follow from the likelihood of held-out labels.
@@ -32,6 +33,7 @@ from numpy.typing import NDArray
 from halflabel.evaluation.confidence import held_out_distances, unit
 from halflabel.evaluation.decisions import sigmoid
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, sharpened, smoothed
+from halflabel.methods.unknown_classes import LOG_ODDS, unknown_texts
 from halflabel.randomness import Stream, generator
 
 Array = NDArray[np.floating]
@@ -68,6 +70,7 @@ class ClosedForm(NamedTuple):
     uses_words: bool = False
     uses_names: bool = False
     held_out: tuple[int, int] = (0, 0)  # labelled texts that were held out: predicted right, and all
+    unknown: float = 0.0  # share of the pool that is of unknown classes and was left out
 
 
 def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int,
@@ -87,8 +90,8 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
     clusters: Fit = partial(gaussian_em, names=names) if uses_names else gaussian_em
     if not len(x):
         return fit_unlabelled(clusters, words, pool, rows, labels)
-    halves = validate_halves([clusters, logistic_regression], x, y, sample, labels,
-                             generator(seed, Stream.HELD_OUT_HALVES))
+    known, halves = known_texts(clusters, x, y, sample, labels, seed)
+    rows, sample, words = rows[known], sample[known], words[np.concatenate([np.ones(len(x), dtype=bool), known])]
     trust = cluster_trust(cluster_evidence(halves), NAMED_TRUST if uses_names else PRIOR_TRUST)
     models, correct, soft = list[LinearModel](), list[tuple[int, int]](), np.zeros((len(sample), labels))
     alpha, power, excess, uses_words = 0.0, 1.0, 0.0, trust > 0.0
@@ -107,14 +110,33 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         correct.append(correct_of(held_out, weights))
         alone, words_help = np.exp(model.log_probabilities(sample)), words_improve(halves, weights, words, one_hot)
         if not trust and not words_help:
-            return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights, held_out=correct[0])
+            return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights, held_out=correct[0],
+                              unknown=1.0 - known.mean())
         uses_words = uses_words or words_help
         soft += (1.0 - trust) * (corrected_by_words(words, one_hot, alone, rounds=WORD_ROUNDS) if words_help else alone)
         models.append(model)
     shares = np.array([share for share in (trust, 1.0 - trust) if share])
     model = distil(weighted_sum(models, shares), np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
     return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, trust * alpha, power, excess, trust,
-                      uses_words, uses_names and trust > 0.0, correct[int(shares.argmax())])
+                      uses_words, uses_names and trust > 0.0, correct[int(shares.argmax())], 1.0 - known.mean())
+
+
+def known_texts(clusters: Fit, x: Array, y: Columns, pool: Array, labels: int, seed: int) -> tuple[Mask, HeldOut]:
+    """Which texts of a pool are of no unknown class (N_u,), and what each half of the labels says of models of them.
+
+    What held-out labels say for the clusters of these texts rather than of all adds to the log-odds of unknown classes.
+    """
+    def validate(texts: Array) -> HeldOut:
+        return validate_halves([clusters, logistic_regression], x, y, texts, labels,
+                               generator(seed, Stream.HELD_OUT_HALVES))
+
+    halves, found = validate(pool), unknown_texts(x, y, pool, labels, generator(seed, Stream.UNKNOWN_CLASSES))
+    if not found.mask.any():
+        return ~found.mask, halves
+    without = validate(pool[~found.mask])
+    if found.log_odds + cluster_evidence(without) - cluster_evidence(halves) < LOG_ODDS:
+        return np.ones(len(pool), dtype=bool), halves
+    return ~found.mask, without
 
 
 def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels: int) -> ClosedForm:

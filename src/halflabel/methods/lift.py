@@ -36,6 +36,9 @@ LIFT_PLANS: dict[str, dict[str, Any]] = {
 
 UNDECIDED = "held-out labels do not tell whether clusters in the pool help; these count for {:.0%} of its soft labels"
 
+UNKNOWN = ("{:.0%} of the pool look like classes without labels, and clusters are fitted without them; if they do "
+           "belong to the labelled ones, label a few of them")
+
 DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
 
 NAMES = {
@@ -76,6 +79,8 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     notices = [Notice(NAMES[fitted.uses_names])] if inputs.names_given else []
     if dropped:
         notices.append(Notice(DROPPED.format(dropped, len(y))))
+    if fitted.unknown:
+        notices.append(Notice(UNKNOWN.format(fitted.unknown)))
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), facts=facts_of(fitted))
@@ -97,7 +102,7 @@ def facts_of(fitted: ClosedForm) -> dict[str, Any]:
     return {"held_out": held_out, "held_out_correct": correct, "trust": round(fitted.trust, 4),
             "uses_words": bool(fitted.uses_words), "uses_names": bool(fitted.uses_names),
             "confidence": mean_confidence(fitted), "weights": np.round(fitted.weights, 4).tolist(),
-            "smoothing": float(fitted.alpha)}
+            "smoothing": float(fitted.alpha)} | ({"unknown": round(fitted.unknown, 4)} if fitted.unknown else {})
 
 
 def cost_sensitive(fitted: ClosedForm, weights: np.ndarray) -> ClosedForm:

@@ -100,7 +100,8 @@ def decision_from_json(content: Any, labels: int, file: Path, remedy: str) -> De
 
 def write_unknown(folder: Path, unknown: UnknownDetector) -> None:
     """Writes unknown.safetensors."""
-    _write_arrays(folder / UNKNOWN, {"means": unknown.means, "held_out": unknown.held_out})
+    arrays = {name: getattr(unknown, name) for name in ("means", "held_out", "unknown", "centre")}
+    _write_arrays(folder / UNKNOWN, {name: array for name, array in arrays.items() if array is not None})
 
 
 def _write_arrays(file: Path, arrays: dict[str, np.ndarray]) -> None:
@@ -121,10 +122,13 @@ def read_unknown(folder: Path, labels: int) -> UnknownDetector | None:
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{file} is not a whole safetensors file ({error}); {COPY_OR_RETRAIN}") from error
     means, held_out = tensors.get("means", np.empty(0)), tensors.get("held_out", np.empty(0))
-    if (means.ndim, held_out.ndim) != (2, 1) or len(means) != labels or not (
-            np.isfinite(means).all() and np.isfinite(held_out).all()):
+    unknown, centre = tensors.get("unknown"), tensors.get("centre")
+    fits = (means.ndim, held_out.ndim) == (2, 1) and len(means) == labels and (unknown is None) == (centre is None)
+    if fits and unknown is not None and centre is not None:
+        fits = unknown.ndim == 2 and len(unknown) > 0 and centre.shape == unknown.shape[1:] == means.shape[1:]
+    if not fits or not all(np.isfinite(array).all() for array in tensors.values()):
         raise ModelError(f"{file} does not fit {labels} classes; {COPY_OR_RETRAIN}")
-    return UnknownDetector(means, held_out)
+    return UnknownDetector(means, held_out, unknown, centre)
 
 
 def write_words(folder: Path, words: NgramModel) -> None:

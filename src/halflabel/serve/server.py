@@ -46,7 +46,7 @@ READ_SECONDS = 30.0  # until a client has read its answer
 class Limits:
     """What a server accepts."""
 
-    request_texts: int = 32
+    request_texts: int = 256
     queue_texts: int = 1024
     body_bytes: int = 2_000_000
     body_seconds: float = 10.0  # until the whole body has arrived
