@@ -70,7 +70,7 @@ def run(method: str, split: Sample, y: np.ndarray, texts: Sequence[str], seed: i
         changes: dict[str, float], names: Sequence[str] | None = None) -> dict[str, Any]:
     """Scores of texts by one method and its decision, with its time and notices; `names` are those of the columns."""
     if method in RIVALS:
-        line = RIVALS[method](split, y, texts, seed)
+        line = RIVALS[method](split, y, texts, seed, changes)
         line["decision"] = Decision.fit(line.pop("pool"), y.mean(axis=0).astype(np.float64), source="pool", logits=True,
                                         slope=1.0, chosen="fixed")
         return line
