@@ -167,7 +167,8 @@ class SeveralLabelsStart:
         model = label_means(x, y, self.fitted.soft, self.fitted.names) if inputs.trains else self.fitted.model
         self.head.set(*map(torch.from_numpy, model))
         self.pseudo_labels.table.copy_(torch.from_numpy(self.fitted.soft))
-        return names_of_several(self.fitted.names, labelled=len(y)) if names is not None else StartResult()
+        return StartResult() if names is None else names_of_several(self.fitted.names, labelled=len(y),
+                                                                    given=inputs.names_given)
 
     def refit(self, f: Tensor, y: Tensor, rows: Tensor) -> None:
         """Sets the head to Gaussians of the trained features (N_l + M, H) of labelled texts and of rows (M,)."""
@@ -176,9 +177,9 @@ class SeveralLabelsStart:
             f.double().numpy(), y.double().numpy(), soft.double().numpy(), self.fitted.names)))
 
 
-def names_of_several(names: Names | None, *, labelled: int) -> StartResult:
-    """How class names were used for several labels per text."""
-    notices = [Notice(NAMES_OF_SEVERAL[names is not None])]
+def names_of_several(names: Names | None, *, labelled: int, given: bool) -> StartResult:
+    """How class names were used for several labels per text; a notice says so if they were given."""
+    notices = [Notice(NAMES_OF_SEVERAL[names is not None])] if given else []
     if names is None:
         return StartResult(notices=tuple(notices), facts={"uses_names": False})
     if not labelled:
