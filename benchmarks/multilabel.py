@@ -24,12 +24,14 @@ from halflabel.data.labels import Classes
 from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_label
 from halflabel.notices import EpochReport
+from names import several_names
 from protocol import Results, Sample, load, sample_texts, setting
 from rivals_several import RIVALS
 
 SETS = {"arxiv54": (200, 20_000), "pubmed_mesh23": (100, 5_000), "goemotions": (500, 20_000)}  # labelled, unlabelled
 METHODS = ("bce/frozen", "am-ml/frozen", "bdd-ml/frozen", "logreg")
 DECISIONS = ("prior-quantile", "fixed")
+NAMED = "+names"  # after a method: with class names
 METRICS = ("micro_f1", "macro_f1", "ranking_loss", "lrap", "coverage", "empty")
 
 
@@ -46,7 +48,7 @@ def compare(name: str, options: argparse.Namespace,
     """All methods and seeds on one set; `prepare` is called with a method and all texts before it runs."""
     results = Results("multilabel" if options.on == "test" else "multilabel-rest")
     train, test = load(options.data, name, "train", options.train), load(options.data, name, "test", options.test)
-    classes = Classes.of([*train.labels, *test.labels])
+    classes, words = Classes.of([*train.labels, *test.labels]), several_names(options.data, name)
     for seed in options.seeds:
         labelled, unlabelled = SETS[name]
         split = sample_texts(train, labelled, options.unlabelled or unlabelled, seed)
@@ -58,22 +60,24 @@ def compare(name: str, options: argparse.Namespace,
             if results.has(**key):
                 continue
             prepare(method, [*train.texts, *test.texts])
-            line = figures(run(method, split, y, measured.texts, seed, dict(options.set)), y, truth)
+            names = [words[str(label)] for label in classes.names] if NAMED in method else None
+            line = figures(run(method, split, y, measured.texts, seed, dict(options.set), names), y, truth)
             results.add(**key, **line, train=len(train), settings=dict(options.set))
             print(key, {rule: round(line[rule]["micro_f1"], 3) for rule in DECISIONS}, flush=True)
 
 
 def run(method: str, split: Sample, y: np.ndarray, texts: Sequence[str], seed: int,
-        changes: dict[str, float]) -> dict[str, Any]:
-    """Scores of texts by one method and its decision, with its time and notices."""
+        changes: dict[str, float], names: Sequence[str] | None = None) -> dict[str, Any]:
+    """Scores of texts by one method and its decision, with its time and notices; `names` are those of the columns."""
     if method in RIVALS:
-        line = RIVALS[method](split, y, texts, seed)
+        line = RIVALS[method](split, y, texts, seed, changes)
         line["decision"] = Decision.fit(line.pop("pool"), y.mean(axis=0).astype(np.float64), source="pool", logits=True,
                                         slope=1.0, chosen="fixed")
         return line
-    kind, plan = method.split("/")
+    kind, plan = method.replace(NAMED, "").split("/")
     epochs: list[dict[str, Any]] = []
-    clf = TextClassifier(kind, plan=plan, random_state=seed, settings=changes or None)
+    clf = TextClassifier(kind, plan=plan, random_state=seed, settings=changes or None,
+                         names=None if names is None else {str(k): phrase for k, phrase in enumerate(names)})
     began = time.perf_counter()
     clf.fit(split.labelled.texts, y, unlabelled=split.pool.texts,
             report=lambda event: epochs.append(event.figures) if isinstance(event, EpochReport) else None)
@@ -96,7 +100,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--sets", nargs="+", default=list(SETS))
     parser.add_argument("--methods", nargs="+", default=list(METHODS),
-                        help="logreg, setfit, or method/plan as in bdd-ml/laptop")
+                        help="logreg, setfit, or method/plan: bdd-ml/laptop, lift-ml+names/frozen with class names")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--on", choices=["test", "rest"], default="test")
     parser.add_argument("--train", type=int, default=None, help="training texts to sample from, all when not given")

@@ -123,8 +123,8 @@ def compare_several(name: str, options: argparse.Namespace) -> None:
     number, unlabelled, max_tokens = SEVERAL[name]
     results, encoder = Results("names-several"), load_encoder("minilm", max_tokens).eval()
     train = load(options.data, name, "train", number)
-    labels = json.loads((options.data / name / "meta.json").read_text(encoding="utf-8"))["label_names"]
-    meant = name_vectors(encoder, [[SEVERAL_SUBJECTS.get(label) or CODE.sub("", label)] for label in labels])
+    labels = several_names(options.data, name)
+    meant = name_vectors(encoder, [[phrase] for phrase in labels.values()])
     kinds = {"none": None, "names": meant, "wrong": np.roll(meant, 1, axis=0),
              "opaque": name_vectors(encoder, [[f"tag{i:02d}"] for i in range(len(labels))])}
     y = Classes(tuple(range(len(labels)))).matrix(train.labels)
@@ -142,6 +142,12 @@ def compare_several(name: str, options: argparse.Namespace) -> None:
             line = f1(*parts, x=x, y=y, words=words, names=kinds[kind], seed=seed)
             results.add(**key, **line)
             print(key, line, flush=True)
+
+
+def several_names(data: Path, name: str) -> dict[str, str]:
+    """What the labels of a set with several labels per text mean in words, by their columns."""
+    labels = json.loads((data / name / "meta.json").read_text(encoding="utf-8"))["label_names"]
+    return {str(k): SEVERAL_SUBJECTS.get(label) or CODE.sub("", label) for k, label in enumerate(labels)}
 
 
 def f1(labelled: np.ndarray, pool: np.ndarray, rest: np.ndarray, *, x: np.ndarray, y: np.ndarray, words: Any,

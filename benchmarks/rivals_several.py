@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -18,10 +18,11 @@ from protocol import Sample
 from rivals import vectors
 
 NEVER = -50.0  # log-odds of a label that no labelled text has
-STEPS, TOKENS = 200, 128  # of SetFit: its pairs grow with the square of the labelled texts and would take hours
+STEPS, TOKENS = 200, 128  # of SetFit, by default: its pairs grow with the square of the labelled texts
 
 
-def logreg(split: Sample, y: np.ndarray, texts: Sequence[str], seed: int) -> dict[str, Any]:
+def logreg(split: Sample, y: np.ndarray, texts: Sequence[str], seed: int,
+           changes: Mapping[str, float]) -> dict[str, Any]:
     """A logistic regression for each label, on frozen vectors of the labelled texts."""
     from sklearn.linear_model import LogisticRegression
 
@@ -35,17 +36,19 @@ def logreg(split: Sample, y: np.ndarray, texts: Sequence[str], seed: int) -> dic
     return {"pool": scores[0], "new": scores[1], "seconds": time.perf_counter() - began}
 
 
-def setfit(split: Sample, y: np.ndarray, texts: Sequence[str], seed: int) -> dict[str, Any]:
-    """SetFit's multi-label mode: STEPS contrastive batches of 16 pairs of TOKENS, then one-vs-rest logistic heads."""
+def setfit(split: Sample, y: np.ndarray, texts: Sequence[str], seed: int,
+           changes: Mapping[str, float]) -> dict[str, Any]:
+    """SetFit's multi-label mode: `setfit_steps` batches of 16 pairs of `max_tokens`, then one-vs-rest heads."""
     from datasets import Dataset
     from setfit import SetFitModel, Trainer, TrainingArguments
 
     model = SetFitModel.from_pretrained(locate("minilm"), multi_target_strategy="one-vs-rest")
-    model.model_body.max_seq_length = TOKENS
+    steps, tokens = int(changes.get("setfit_steps", STEPS)), int(changes.get("max_tokens", TOKENS))
+    model.model_body.max_seq_length = tokens
     rows = Dataset.from_dict({"text": split.labelled.texts, "label": y.astype(int).tolist()})
     with TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # scikit-learn on labels that no text has
-        arguments = TrainingArguments(output_dir=folder, batch_size=16, num_epochs=1, max_steps=STEPS, seed=seed,
+        arguments = TrainingArguments(output_dir=folder, batch_size=16, num_epochs=1, max_steps=steps, seed=seed,
                                       report_to="none", save_strategy="no", show_progress_bar=False)
         began = time.perf_counter()
         Trainer(model=model, args=arguments, train_dataset=rows).train()
@@ -55,7 +58,7 @@ def setfit(split: Sample, y: np.ndarray, texts: Sequence[str], seed: int) -> dic
         p = np.asarray(model.predict_proba(part, batch_size=32, show_progress_bar=False), dtype=np.float64)
         p = np.clip(p, 1e-9, 1 - 1e-9)
         scores.append(np.log(p) - np.log1p(-p))
-    return {"pool": scores[0], "new": scores[1], "seconds": seconds, "steps": STEPS, "tokens": TOKENS}
+    return {"pool": scores[0], "new": scores[1], "seconds": seconds, "steps": steps, "tokens": tokens}
 
 
 RIVALS = {"logreg": logreg, "setfit": setfit}

@@ -282,13 +282,15 @@ class TestClassifier:
         assert any("food" in labels for labels in classifier.predict(pool))
         assert not any("hardly be learnt" in notice for notice in classifier.notices_)
 
-    def test_several_labels_that_read_as_words_are_no_names_by_default(self, tiny_encoder: str) -> None:
+    def test_several_labels_that_read_as_words_are_names_by_default(self, tiny_encoder: str) -> None:
         texts, labels = tiny_texts(4)
         several = [(label,) for label in labels]
         default, none, used = (TextClassifier("lift-ml", tiny_encoder, "frozen", names=names).fit(texts, several)
                                for names in (None, "none", "labels"))
-        assert np.array_equal(default.predict_proba(texts), none.predict_proba(texts))
-        assert "uses_names" in used.model_.facts["start"] and not default.model_.facts["start"]
+        assert np.array_equal(default.predict_proba(texts), used.predict_proba(texts))
+        assert "uses_names" in default.model_.facts["start"] and not none.model_.facts["start"]
+        opaque = [(f"tag0{len(label)}",) for label in labels]
+        assert not TextClassifier("lift-ml", tiny_encoder, "frozen").fit(texts, opaque).model_.facts["start"]
 
     def test_a_class_that_only_has_a_name(self, tiny_encoder: str) -> None:
         texts, labels = tiny_texts(3)

@@ -163,7 +163,7 @@ def test_labels_that_cannot_be_learnt_are_named_with_the_reason() -> None:
 def test_a_dev_set_keeps_the_best_model(tiny_encoder: str) -> None:
     texts, y = topics(6)
     events: list[Event] = []
-    clf = quick(tiny_encoder, epochs=3).fit(texts, y, dev=topics(6, seed=3), report=events.append)
+    clf = quick(tiny_encoder, "bdd-ml", epochs=3).fit(texts, y, dev=topics(6, seed=3), report=events.append)
     scores = [figures["dev"] for figures in epoch_figures(events) if "dev" in figures]
     assert clf.model_.facts["run"]["dev"] == max(scores) and len(scores) == 4
     incomplete = np.full((18, 3), np.nan)

@@ -67,8 +67,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     names : mapping, "labels" or "none", optional
         What the labels mean in words, such as `{"billing": "invoices and refunds", "bug": ["error", "crash"]}`, or
         "labels" if the labels themselves say it. `lift` uses names beside labels and pool if they match the labels,
-        and can be trained without any label (`lift-ml` for several labels per text). By default `lift` tries labels
-        that read as words where a text has one label; "none" prevents that.
+        and can be trained without any label (`lift-ml` for several labels per text). By default both try labels that
+        read as words; "none" prevents that.
     class_weight : mapping or "balanced", optional
         How much a labelled text of each class counts, as in scikit-learn: numbers by label, 1 for those left out, or
         "balanced" for numbers that make all classes count alike. Not for several labels per text, nor for methods

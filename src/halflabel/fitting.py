@@ -111,6 +111,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     problem = replace(problem, y=problem.y.to(compute.device), start=ranks.from_first(lambda: problem.start),
                       weight=None if problem.weight is None else problem.weight.to(compute.device))
     plan = Plan.from_json(earlier["plan"]) if earlier else within_passes(settings.plan, problem.unlabelled)
+    if not problem.labelled:  # only class names: nothing to warm up on
+        plan = replace(plan, warmup=0)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
         fit_to_minutes(trainer, report)
@@ -261,7 +263,8 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
         if teacher is not None and teacher is not encoder:
             teachers = partial(once, partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress))
         fitted = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
-                                          settings.seed, names, teachers, names_given(settings, labelled), weights))
+                                          settings.seed, names, teachers, names_given(settings, labelled), weights,
+                                          plan.steps > 0))
         start = fitted._replace(notices=(*start.notices, *fitted.notices), facts={**start.facts, **fitted.facts})
     inputs: Inputs
     if plan.frozen:
@@ -315,7 +318,9 @@ def make_dev_scorer(model: TrainedModel, dev: Corpus, objective: Objective, prob
         if problem.task == "multi-class":
             return float(multi_class(truth.argmax(axis=1), scores.argmax(axis=1), names)["micro_f1"])
         decide = fit_decision(scores, objective, problem, "dev texts")
-        return float(multi_label(truth > 0, decide(scores), scores, names)["micro_f1"])
+        # before a head is fitted again its scores only rank texts
+        rule = None if objective.method.refit is None else "prior-quantile"
+        return float(multi_label(truth > 0, decide(scores, rule), scores, names)["micro_f1"])
     return score
 
 

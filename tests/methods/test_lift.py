@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
+import torch
 from scipy import sparse
 from scipy.special import softmax
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.methods.closed_form_several import SeveralLabels, fit_several_labels, logistic
+from halflabel.encoders.inference import encode
+from halflabel.methods.closed_form import LinearModel
+from halflabel.methods.closed_form_several import (
+    SeveralLabels,
+    fit_several_labels,
+    label_means,
+    logistic,
+    refit_gaussians,
+)
 from halflabel.methods.lift import NO_CLUSTERS
+from halflabel.nn.network import NormalizedLinear
 from halflabel.persistence.model import TrainedModel
 
 TEXTS, TOPICS = tiny_texts(6)
@@ -111,3 +124,56 @@ class TestSeveralLabels:
         alone = fit_several_labels(x[:20], y[:20], x[:0], words[:20], seed=0)
         assert alone.soft.shape == (0, 4) and (alone.model.logits(x)[:, 3] < 0).all()
         assert (self.fit(x, y, words).soft[:, 3] < 0.5).all()
+
+    @pytest.mark.parametrize("fit_head", [label_means, refit_gaussians])
+    def test_heads_before_and_after_training_are_as_frequent_as_labelled_texts(
+            self, data: Data, fit_head: Callable[..., LinearModel]) -> None:
+        x, y, words = data
+        model = fit_head(x, y[:20], self.fit(x, y, words).soft, None)
+        p = 1 / (1 + np.exp(-model.logits(x[20:])))
+        assert np.allclose(p.mean(axis=0), (y[:20].sum(axis=0) + 0.5) / 21, atol=1e-3)
+        assert (p[y[20:] > 0].mean() - p[y[20:] == 0].mean()) > 0.2
+        alone = fit_head(x[:20], y[:20], np.empty((0, 4)), None)
+        assert np.isfinite(alone.weight).all() and np.isfinite(alone.bias).all()
+
+
+SEVERAL = [(topic, "long") if i % 3 == 0 else (topic,) for i, topic in enumerate(TOPICS)]
+STEPS = {"warmup": 4, "epochs": 2, "epoch_steps": 4}
+
+
+class TestFineTuningForSeveralLabels:
+    @pytest.mark.parametrize("pool", [POOL, []])
+    def test_the_head_is_gaussians_of_the_trained_features(self, tiny_encoder: str, pool: list[str]) -> None:
+        soft: list[np.ndarray] = []
+
+        def refit(x: np.ndarray, y: np.ndarray, labels: np.ndarray, named: None) -> LinearModel:
+            soft.append(labels)
+            return refit_gaussians(x, y, labels, named)
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("halflabel.methods.lift.refit_gaussians", refit)
+            clf = TextClassifier("lift-ml", tiny_encoder, settings=STEPS).fit(TEXTS, SEVERAL, unlabelled=pool)
+        model = clf.model_
+        assert isinstance(model, TrainedModel) and soft[0].shape == (len(pool), 4)
+        f = model.classify(encode(model.encoder, [*TEXTS, *pool], dtype=torch.float32), [*TEXTS, *pool]).f
+        y = np.array([[name in labels for name in clf.classes_] for labels in SEVERAL], dtype=np.float64)
+        expected = refit_gaussians(f.double().numpy(), y, soft[0], None)
+        head = model.network.head
+        assert isinstance(head, NormalizedLinear)
+        assert np.allclose(head.output.weight.detach().numpy().T, expected.weight, rtol=0.02, atol=0.3)
+
+    def test_a_saved_model_has_the_head_that_was_fitted_last(self, tiny_encoder: str, tmp_path: Path) -> None:
+        clf = TextClassifier("lift-ml", tiny_encoder, settings=STEPS).fit(TEXTS, SEVERAL, unlabelled=POOL,
+                                                                          folder=tmp_path / "model")
+        loaded = TextClassifier.load(tmp_path / "model")
+        assert np.allclose(loaded.predict_proba(TEST), clf.predict_proba(TEST), atol=1e-5)
+
+    def test_a_dev_set_scores_the_head_that_is_kept(self, tiny_encoder: str) -> None:
+        clf = TextClassifier("lift-ml", tiny_encoder, settings=STEPS).fit(TEXTS, SEVERAL, unlabelled=POOL,
+                                                                          dev=(TEXTS, SEVERAL))
+        assert isinstance(clf.model_, TrainedModel) and 0.0 < clf.model_.facts["run"]["dev"] <= 1.0
+
+    def test_class_names_alone_need_no_warm_up(self, tiny_encoder: str) -> None:
+        names = {topic: topic for topic in sorted(set(TOPICS))}
+        clf = TextClassifier("lift-ml", tiny_encoder, names=names, settings=STEPS).fit([], [], unlabelled=POOL)
+        assert clf.predict_proba(TEST).shape == (30, 3) and clf.model_.facts["plan"]["warmup"] == 0

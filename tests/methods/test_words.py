@@ -176,3 +176,13 @@ def test_unknown_labels_do_not_count() -> None:
     unknown, yes, no = logits(np.nan), logits(1.0), logits(0.0)
     assert np.isfinite(unknown).all() and np.allclose(unknown[:, 0], yes[:, 0], atol=0.05)
     assert no[4, 1] < unknown[4, 1] < yes[4, 1]
+
+
+def test_a_rare_label_has_log_odds_of_its_frequency() -> None:
+    texts = tiny_texts(100, seed=3)[0]
+    y = np.stack([np.full(len(texts), 1e-4), np.arange(len(texts)) % 2], axis=1)
+    fitted = fit_ngram_model(texts, y, [np.arange(0, len(texts), 2)], "multi-label")
+    assert fitted is not None
+    model, held_out = fitted
+    assert np.abs(model.logits(texts)[:, 0] - held_out[:, 0].mean()).max() < 1.5
+    assert -10.5 < model.logits(texts)[:, 0].mean() < -6.0

@@ -33,8 +33,8 @@ LabelledIfAny = Annotated[list[Path] | None, argument(
                                   "Optional with --names.")]
 Names = Annotated[str | None, plain(
     metavar="FILE|labels|none", help='Class names: a JSON file such as {"billing": "invoices and refunds"}, or '
-                                     "`labels` if the labels themselves say what they mean. By default lift tries "
-                                     "labels that read as words; `none` prevents that.")]
+                                     "`labels` if the labels themselves say what they mean. By default lift and "
+                                     "lift-ml try labels that read as words; `none` prevents that.")]
 Several = Annotated[bool, option(
     "--several", help="A text may have several labels, or none. Needed only without LABELLED, whose labels show it.")]
 Texts = Annotated[list[str], argument(metavar="FILE", help="Files or globs of texts.")]

@@ -234,7 +234,11 @@ def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterati
         gradient[-1] = error.sum(axis=0)
         return float(value + strength / 2 * (w[:-1] ** 2).sum()), gradient.ravel()
 
-    found = minimize(loss, np.zeros(shape[0] * shape[1]), jac=True, method="L-BFGS-B",
+    start = np.zeros(shape)
+    if task == "multi-label":  # from 0, the first step leaves the bias of a rare label where it has no slope
+        mean = (y.sum(axis=0, dtype=np.float64) + 0.5) / (known.sum(axis=0) + 1.0)
+        start[-1] = np.log(mean) - np.log1p(-mean)
+    found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B",
                      options={"maxiter": iterations, "maxcor": 5}).x.reshape(shape).astype(np.float32)
     return found[:-1], found[-1]
 

@@ -5,7 +5,9 @@
 2. The pool: each label is a Gaussian with the covariance of all texts, fitted to labelled and softly labelled texts.
    These are a linear model of the vectors, log-odds = x W + b, for all other texts. To repeat this (EM) helps where
    the pool clusters by label, and does harm where it does not: one step is the best for all.
-3. The sum of the log-odds of both steps are the soft labels of the pool on which an encoder is fine-tuned.
+3. The sum of the log-odds of both steps are the soft labels of the pool on which an encoder is fine-tuned. Training
+   starts from the means of the labels instead of the Gaussians, whose weights are so large that an encoder can hardly
+   learn through them. Gaussians of the trained features, with the same soft labels, are the last step.
 
 Class names, if there are any, are vectors too. A text's log-odds of a label rise with its similarity to the name, by a
 slope for each label that is fitted to the labels, all of which are held out, since no label has a part in the
@@ -39,6 +41,7 @@ PRIOR_TEXTS = 2.0  # without the label, by which its mean is shrunk towards the 
 SHARPNESS = 2.0  # factor on log-odds, whose terms are each too cautious
 NAMED_SHARPNESS = 1.0  # the same with class names, by which they are not
 ITERATIONS = 40  # of logistic regression
+COSINE_SCALE = 20.0  # logits over cosines with the means of the labels
 LABELS_PER_TEXT = 2.0  # on average, where no label tells; at most half of the labels
 SLOPES = np.linspace(0.0, 3.0, 16)  # of log-odds over the similarity with a name, in standard deviations of the pool
 NAME_SLOPE, SLOPE_SPREAD = 1.2, 0.6  # the slope before labels are seen, and its standard deviation
@@ -72,7 +75,7 @@ def fit_several_labels(x: Array, y: Array, pool: Array, words: Any, *, seed: int
     rows = np.sort(generator(seed, Stream.CLOSED_FORM).permutation(len(pool))[:MAX_POOL])
     sample, known = pool[rows], len(x)
     named = None if names is None else fit_names(names, x, y, sample if len(sample) else x, labels_per_text)
-    prior, sharpness = (frequencies(y), SHARPNESS) if named is None else (named.prior, NAMED_SHARPNESS)
+    prior, sharpness = prior_and_sharpness(y, named)
     by_vectors = logistic(x, y, VECTOR_PENALTY, None if named is None else named.model)
     if not len(pool):
         return SeveralLabels(matched(by_vectors, x, prior, sharpness), np.empty((0, len(prior))), named)
@@ -117,6 +120,26 @@ def log_likelihood(logits: Array, y: Array) -> Array:
         return np.zeros(y.shape[1])
     logits = with_frequencies(logits, frequencies(y))
     return np.asarray(np.nansum(y * logits - np.logaddexp(0.0, logits), axis=0))
+
+
+def label_means(x: Array, y: Array, soft: Array, named: Names | None) -> LinearModel:
+    """Logits by the cosine of the means of labelled and softly labelled texts x (N_l + N_u, H), about their centre."""
+    pool, labels = x[len(y) :] if len(soft) else x, np.concatenate([np.nan_to_num(y), soft])
+    centre = pool.mean(axis=0)
+    means = (labels.T @ (x - centre)) / (labels.sum(axis=0) + PRIOR_TEXTS)[:, None]
+    weight = COSINE_SCALE * means.T / np.maximum(np.linalg.norm(means, axis=1), 1e-12)
+    return matched(LinearModel(weight, -centre @ weight), pool, prior_and_sharpness(y, named)[0], 1.0)
+
+
+def refit_gaussians(x: Array, y: Array, soft: Array, named: Names | None) -> LinearModel:
+    """Step 2 on features x (N_l + N_u, H) of labelled texts and of pool texts with soft labels (N_u, K)."""
+    pool = x[len(y) :] if len(soft) else x
+    return matched(gaussians(x, np.concatenate([y, soft]), pool.mean(axis=0)), pool, *prior_and_sharpness(y, named))
+
+
+def prior_and_sharpness(y: Array, named: Names | None) -> tuple[Array, float]:
+    """The frequencies of the labels, (K,), and the factor on log-odds."""
+    return (frequencies(y), SHARPNESS) if named is None else (named.prior, NAMED_SHARPNESS)
 
 
 def gaussians(x: Array, y: Array, centre: Array) -> LinearModel:

@@ -9,13 +9,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.equations import sharpen
+from halflabel.equations import am_loss, sharpen
 from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
-from halflabel.methods.closed_form_several import LABELS_PER_TEXT, Names, fit_several_labels
+from halflabel.methods.closed_form_several import (
+    LABELS_PER_TEXT,
+    Names,
+    SeveralLabels,
+    fit_several_labels,
+    label_means,
+    refit_gaussians,
+)
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, smoothed, word_features
 from halflabel.methods.registry import Choice, Range, method
 from halflabel.methods.wrong_labels import fit_without_wrong_labels
-from halflabel.nn.losses import binary_cross_entropy, constant, cross_entropy
+from halflabel.nn.losses import constant, cross_entropy
 from halflabel.nn.network import NormalizedLinear
 from halflabel.nn.pseudo_labels import PseudoLabeller, Target
 from halflabel.notices import Notice
@@ -129,33 +136,55 @@ NO_LABELS = ("no label tells how many labels a text has; {:g} are expected on av
              "changes")
 
 
-@method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, uses_names=True, plans=LIFT_PLANS,
+LIFT_ML_PLANS: dict[str, dict[str, Any]] = {
+    "frozen": {"epochs": 0, "warmup": 0},
+    "laptop": {"epochs": 2, "epoch_steps": 120, "warmup": 100, "survey": 4000, "head_rate": 1e-2},
+}
+
+
+@method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, uses_names=True, plans=LIFT_ML_PLANS,
         limits={"labels_per_text": Range(1e-3, 1e6)})
-def lift_ml(shape: Shape, *, lambda1: float = 1.0, labels_per_text: float = LABELS_PER_TEXT) -> SelfTraining:
+def lift_ml(shape: Shape, *, lambda1: float = 1.0, margin: float = 6.0,
+            labels_per_text: float = LABELS_PER_TEXT) -> SelfTraining:
     """Logistic regression on vectors and words, then Gaussians of the pool, then fine-tuning on their soft labels."""
-    head, pseudo_labels = NormalizedLinear(shape), SeveralLabelsTable(shape)
+    start = SeveralLabelsStart(NormalizedLinear(shape), SeveralLabelsTable(shape), labels_per_text)
     return SelfTraining(
-        head=head, loss=binary_cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
-        start=lambda inputs: start_several(head, pseudo_labels, labels_per_text, inputs), closed_form_head=True,
-        averaged_teacher=True, soft_labels=lambda: pseudo_labels.table, logits=True,
+        head=start.head, loss=lambda logits, y: am_loss(logits, y, 1.0, margin), pseudo_labels=start.pseudo_labels,
+        weight=constant(lambda1), start=start, closed_form_head=True, refit=start.refit, averaged_teacher=True,
+        soft_labels=lambda: start.pseudo_labels.table, logits=True,
     )
 
 
-def start_several(head: NormalizedLinear, pseudo_labels: SeveralLabelsTable, labels_per_text: float,
-                  inputs: StartInputs) -> StartResult:
-    """Fits the closed form for several labels; its linear model becomes the head, its soft labels the pseudo-labels."""
-    x, y, words = inputs.unit_vectors(), inputs.y.double().numpy(), word_features(inputs.texts)
-    names = inputs.names() if inputs.names is not None else None
-    fitted = fit_several_labels(x[: len(y)], y, x[len(y) :], words, seed=inputs.seed, names=names,
-                                labels_per_text=labels_per_text)
-    head.set(*map(torch.from_numpy, fitted.model))
-    pseudo_labels.table.copy_(torch.from_numpy(fitted.soft))
-    return names_of_several(fitted.names, labelled=len(y)) if names is not None else StartResult()
+class SeveralLabelsStart:
+    """Sets the head of `lift-ml` before the first step and after the last, and the pool's soft labels."""
+
+    fitted: SeveralLabels
+
+    def __init__(self, head: NormalizedLinear, pseudo_labels: SeveralLabelsTable, labels_per_text: float) -> None:
+        self.head, self.pseudo_labels, self.labels_per_text = head, pseudo_labels, labels_per_text
+
+    def __call__(self, inputs: StartInputs) -> StartResult:
+        """Fits the closed form; its linear model, or what training starts from instead, becomes the head."""
+        x, y, words = inputs.unit_vectors(), inputs.y.double().numpy(), word_features(inputs.texts)
+        names = inputs.names() if inputs.names is not None else None
+        self.fitted = fit_several_labels(x[: len(y)], y, x[len(y) :], words, seed=inputs.seed, names=names,
+                                         labels_per_text=self.labels_per_text)
+        model = label_means(x, y, self.fitted.soft, self.fitted.names) if inputs.trains else self.fitted.model
+        self.head.set(*map(torch.from_numpy, model))
+        self.pseudo_labels.table.copy_(torch.from_numpy(self.fitted.soft))
+        return StartResult() if names is None else names_of_several(self.fitted.names, labelled=len(y),
+                                                                    given=inputs.names_given)
+
+    def refit(self, f: Tensor, y: Tensor, rows: Tensor) -> None:
+        """Sets the head to Gaussians of the trained features (N_l + M, H) of labelled texts and of rows (M,)."""
+        soft = self.pseudo_labels.table.cpu()[rows]
+        self.head.set(*map(torch.from_numpy, refit_gaussians(
+            f.double().numpy(), y.double().numpy(), soft.double().numpy(), self.fitted.names)))
 
 
-def names_of_several(names: Names | None, *, labelled: int) -> StartResult:
-    """How class names were used for several labels per text."""
-    notices = [Notice(NAMES_OF_SEVERAL[names is not None])]
+def names_of_several(names: Names | None, *, labelled: int, given: bool) -> StartResult:
+    """How class names were used for several labels per text; a notice says so if they were given."""
+    notices = [Notice(NAMES_OF_SEVERAL[names is not None])] if given else []
     if names is None:
         return StartResult(notices=tuple(notices), facts={"uses_names": False})
     if not labelled:

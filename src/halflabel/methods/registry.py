@@ -113,8 +113,8 @@ class Method:
 
     @property
     def tries_labels_as_names(self) -> bool:
-        """Whether labels that read as words are class names by default: only where one label per text checks them."""
-        return self.uses_names and self.task == "multi-class"
+        """Whether labels that read as words are class names by default: where labelled texts check them."""
+        return self.uses_names
 
     @property
     def file(self) -> str:

@@ -286,6 +286,10 @@ class Trainer:
         self.log(end, store, report)
         if collapsed:
             return None
+        if self.objective.method.refit is not None and self.plan.steps:
+            self.objective.method.refit(statistics.f, self.problem.y.cpu(), torch.from_numpy(rows))
+            store.model(self.objective.network.state_dict())
+            self.dev_score = self.objective.ranks.from_first(dev_scorer) if dev_scorer else None
         self.objective.eval()
         reason = "all steps done, after the pool was abandoned" if self.discarded_steps else "all steps done"
         return Outcome(self.pool, reason, tuple(self.notices), self.dev_score)

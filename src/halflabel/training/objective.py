@@ -21,6 +21,7 @@ from halflabel.notices import Notice
 from halflabel.training.distributed import ALONE, Ranks
 from halflabel.types import Task
 
+Refit = Callable[[Tensor, Tensor, Tensor], None]  # f (N_l + M, D), y (N_l, K), rows of the pool (M,)
 MASKED = -1e4  # a score at which a negative label costs nothing, as log-odds or in a softmax
 
 
@@ -37,6 +38,7 @@ class SelfTraining:
     reduction: Reduction | None = None  # of the labelled losses, if not their mean
     start: Callable[[StartInputs], StartResult] | None = None  # fits parts before the first step
     closed_form_head: bool = False  # the start leaves a usable classifier in the head
+    refit: Refit | None = None  # fits the head again after the last step
     custom_step: CustomStep | None = None  # what a step does, if not `Objective.self_training_step`
     soft_labels: Callable[[], Tensor] | None = None  # of the pool, (N_u, K): a model of words learns them as well
     averaged_teacher: bool = False  # epoch statistics come from the averaged weights, not the current ones
@@ -65,6 +67,7 @@ class StartInputs(NamedTuple):
     teachers: Callable[[], np.ndarray] | None = None  # (N_l + N_u, H') vectors of several encoders, of unit length
     names_given: bool = False  # rather than taken from the labels
     class_weights: Tensor | None = None  # (K,)
+    trains: bool = False  # whether steps of training follow
 
     def unit_vectors(self) -> np.ndarray:
         """Vectors scaled to length one, (N_l + N_u, H) float64."""
