@@ -172,13 +172,23 @@ def fit_ngram_model(texts: Sequence[str], y: Array, folds: Sequence[Ints], task:
     x, y, everything = tf_idf_matrix(features, texts), y.astype(np.float32), np.arange(len(texts))
 
     def fitted(rows: Ints) -> tuple[Floats, Floats]:
-        return fit_linear(x[rows], np.zeros((len(rows), 0), np.float32), y[rows], task, STRENGTH, FEW_ITERATIONS)
+        bias = frequency_log_odds(y[rows]) if task == "multi-label" else 0.0
+        return fit_linear(x[rows], np.zeros((len(rows), 0), np.float32), y[rows], task, STRENGTH, FEW_ITERATIONS, bias)
 
     held_out = [np.empty((0, y.shape[1]), np.float32)]
     for fold in folds:
         weights, bias = fitted(np.setdiff1d(everything, fold))
         held_out.append(x[fold] @ weights + bias)
     return NgramModel(features, *fitted(everything)), np.concatenate(held_out)
+
+
+def frequency_log_odds(y: Array) -> Array:
+    """Log-odds of the labels (K,) in soft labels (N, K), NaN where unknown.
+
+    From a bias of 0, the first step would leave that of a rare label where the loss has no slope.
+    """
+    mean = (np.nansum(y, axis=0, dtype=np.float64) + 0.5) / ((~np.isnan(y)).sum(axis=0) + 1.0)
+    return np.asarray(np.log(mean) - np.log1p(-mean))
 
 
 def most_frequent(kind: Kind, texts: Sequence[str], number: int, also: NDArray[np.int64] | None = None) -> TfIdf | None:
@@ -206,11 +216,12 @@ def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
                    for x in parts], format="csr")
 
 
-def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterations: int = ITERATIONS
-               ) -> tuple[Floats, Floats]:
+def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterations: int = ITERATIONS,
+               first_bias: Array | float = 0.0) -> tuple[Floats, Floats]:
     """Logistic regression of soft labels y (N, K) on sparse x (N, F) and dense z (N, H): a softmax, or sigmoids.
 
-    Returns weights (F + H, K) and bias (K,). For sigmoids, labels that are NaN do not count.
+    Returns weights (F + H, K) and bias (K,), which starts from the first one. For sigmoids, labels that are NaN do not
+    count.
     """
     from scipy.optimize import minimize
     from scipy.special import expit, log_softmax
@@ -235,9 +246,7 @@ def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterati
         return float(value + strength / 2 * (w[:-1] ** 2).sum()), gradient.ravel()
 
     start = np.zeros(shape)
-    if task == "multi-label":  # from 0, the first step leaves the bias of a rare label where it has no slope
-        mean = (y.sum(axis=0, dtype=np.float64) + 0.5) / (known.sum(axis=0) + 1.0)
-        start[-1] = np.log(mean) - np.log1p(-mean)
+    start[-1] = first_bias
     found = minimize(loss, start.ravel(), jac=True, method="L-BFGS-B",
                      options={"maxiter": iterations, "maxcor": 5}).x.reshape(shape).astype(np.float32)
     return found[:-1], found[-1]
