@@ -1,20 +1,21 @@
 """Students and cascades: accuracy, agreement with the teacher, and speed.
 
     python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
-    python benchmarks/students.py --data FOLDER --part test [--plan laptop]
+    python benchmarks/students.py --data FOLDER --part test [--students static ...] [--plan laptop [--models FOLDER]]
     python benchmarks/students.py --data FOLDER --part speed [--splits 1]
     python benchmarks/students.py --data FOLDER --part million [--texts 1000000]
     python benchmarks/students.py --data FOLDER --part startup
     python benchmarks/students.py --plot
 
-The teacher is `lift`, by default on the frozen encoder. `choose` measures on training texts outside the sample, by
-cached vectors: settings are chosen by it. `test` measures on the official test set. `speed` measures how fast all are
-in one run, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32
-and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of the
-words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on texts of
-AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the results;
-there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio
-to `halflabel predict`, from throughput.jsonl.
+The teacher is `lift`, by default on the frozen encoder. With `--models` it is loaded instead, from folders that
+`benchmarks/accuracy.py --save` wrote for the same samples; samples without one are left out. `choose` measures on
+training texts outside the sample, by cached vectors: settings are chosen by it. `test` measures on the official test
+set. `speed` measures how fast all are in one run, each text predicted anew, also against encoding by transformers as
+sentence-transformers does it, in fp32 and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is
+a linear model on the mean of the words' vectors alone, as in model2vec. `million` and `startup` time the command
+`halflabel predict STUDENT`, on texts of AG News in which some words are exchanged, and on one text. `--plot` only draws
+docs/students.svg from the results; there, SetFit and logistic regression on vectors have their accuracy from
+accuracy.jsonl, and their speed, by its ratio to `halflabel predict`, from throughput.jsonl.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,15 +41,16 @@ import cached_scores
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
-from halflabel.encoders.ngrams import KINDS, NgramModel, fit_linear, tf_idf_matrix
+from halflabel.encoders.ngrams import KINDS, Kind, NgramModel, fit_linear, tf_idf_matrix
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
 from halflabel.students.distillation import (
     AGREE,
     STRENGTH,
+    Examples,
     WordVectors,
     agreeing_threshold,
-    fit_and_try,
+    best_trial,
     fit_features,
     fit_student,
     vectors_of,
@@ -75,19 +77,29 @@ def main() -> None:
         return
     for seed in range(0 if options.plot else options.splits):
         for name in options.sets:
-            wanted = [strength for strength in options.strength
-                      if not results.has(set=name, seed=seed, part=options.part, plan=options.plan, strength=strength)]
-            if wanted:
-                for line in run(options.data, name, seed, options.part, wanted, options.plan):
-                    results.add(set=name, seed=seed, part=options.part, plan=options.plan, **line)
+            key = {"set": name, "seed": seed, "part": options.part, "plan": options.plan}
+            wanted = [(strength, kind) for strength in options.strength for kind in options.students
+                      if not results.has(**key, strength=strength, model=kind)]
+            taught = teach(options.data, name, seed, options.plan, options.models) if wanted else None
+            for line in [] if taught is None else run(options.data, name, options.part, wanted, taught):
+                if not results.has(**key, model=line["model"], strength=line["strength"]):  # the teacher's may be there
+                    results.add(**key, **line)
     summarise(list(results))
     if options.plot:
         plot(list(results))
 
 
-def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float], plan: str) -> list[dict[str, Any]]:
-    """One line for the teacher, and for each student and its cascade."""
-    sample, model, p = teach(data, name, seed, plan)
+class Taught(NamedTuple):
+    """A sample, the teacher that was trained on it, and the teacher's probabilities of the pool, (N, K)."""
+
+    sample: Sample
+    model: TrainedModel
+    p: np.ndarray
+
+
+def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], taught: Taught) -> list[dict[str, Any]]:
+    """One line for the teacher, and for each student, by its penalty and kind, and its cascade."""
+    sample, model, p = taught
     texts = sample.pool.texts
     test = load(data, name, "test") if part != "choose" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
     expected = cached_scores.scores(model, test.texts).argmax(axis=1)
@@ -95,19 +107,19 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float],
     shared = {"per_class": SETS[name][0], "unlabelled": len(texts), "n_test": len(test)}
     lines: list[dict[str, Any]] = []
     ways: dict[str, Answer] = {"teacher": model.probabilities}
-    words = word_vectors(model, texts)
-    for strength in strengths:
+    words, examples = word_vectors(model, texts), labelled_answers(taught)
+    for strength in dict.fromkeys(strength for strength, _ in wanted):
         lines.append(shared | {"model": "teacher", "strength": strength, "accuracy": float((expected == truth).mean())})
-        for kind in KINDS:
-            known = words if kind == "static" else None
-            trial = fit_and_try(kind, model, texts, p, known, strength)
-            student = trial.calibration(fit_student(kind, model, texts, p, known, strength))
-            both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
-            lines += [shared | {"strength": strength} | line
-                      for line in measure(kind, student, both, test, truth, expected)]
-            if strength == STRENGTH:
-                ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
-    if words is not None and STRENGTH in strengths:
+    for strength, kind in wanted:
+        trial = best_trial(kind, model, texts, p, words if kind == "static" else None, examples, strength)
+        student = trial.refitted(texts, p, examples)
+        both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
+        scale = {} if trial.words is None else {"scale": trial.words.scale}
+        lines += [shared | {"strength": strength} | scale | line
+                  for line in measure(kind, student, both, test, truth, expected)]
+        if strength == STRENGTH:
+            ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
+    if words is not None and (STRENGTH, "static") in wanted:
         alone = vectors_alone(model, texts, p, words)
         ways[ALONE], given = alone.probabilities, alone.scores(test.texts).argmax(axis=1)
         lines.append(shared | {"model": ALONE, "strength": STRENGTH, "accuracy": float((given == truth).mean()),
@@ -117,17 +129,30 @@ def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float],
         if line["strength"] == STRENGTH and rates:
             line |= {"texts_per_second": rates[line["model"]]} | {
                 f"times_{base}": rates[line["model"]] / rates[base] for base in ("teacher", "fp32", "bf16")}
-    print(name, seed, *lines, sep="\n", flush=True)
+    print(name, *lines, sep="\n", flush=True)
     return lines
 
 
-def teach(data: Path, name: str, seed: int, plan: str = "frozen") -> tuple[Sample, TrainedModel, np.ndarray]:
-    """A sample, the teacher that was trained on it, and the teacher's probabilities of the pool, (N, K)."""
+def teach(data: Path, name: str, seed: int, plan: str = "frozen", models: Path | None = None) -> Taught | None:
+    """A teacher that is trained, or loaded from a folder of models; None if that does not have it."""
     sample = sample_per_class(load(data, name, "train"), *SETS[name], seed)
-    model = TextClassifier("lift", plan=plan, random_state=seed).fit(
-        sample.labelled.texts, sample.labelled.labels, sample.pool.texts).model_
+    if models is not None:
+        folder = models / f"{name}-{len(sample.labelled)}-{seed}-lift-{plan}"
+        if not folder.is_dir():
+            print(f"{folder} is not there; {name}, seed {seed}, is left out")
+            return None
+        model = TextClassifier.load(folder).model_
+    else:
+        model = TextClassifier("lift", plan=plan, random_state=seed).fit(
+            sample.labelled.texts, sample.labelled.labels, sample.pool.texts).model_
     assert isinstance(model, TrainedModel)
-    return sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts))
+    return Taught(sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts)))
+
+
+def labelled_answers(taught: Taught) -> Examples:
+    """The teacher's probabilities of the labelled texts."""
+    sample, model, _ = taught
+    return Examples(sample.labelled.texts, model.probabilities_of(cached_scores.scores(model, sample.labelled.texts)))
 
 
 def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, words: WordVectors) -> Student:
@@ -142,9 +167,11 @@ def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, wo
 
 def time_command(options: argparse.Namespace, results: Results) -> None:
     """Seconds of `halflabel predict` with a static student of AG News: for many texts, or for one in new processes."""
-    sample, model, p = teach(options.data, "ag_news", 0)
-    texts = sample.pool.texts
-    student = fit_student("static", model, texts, p, word_vectors(model, texts))
+    taught = teach(options.data, "ag_news", 0)
+    assert taught is not None
+    (_, model, p), texts = taught, taught.sample.pool.texts
+    student = fit_student("static", model, texts, p, word_vectors(model, texts),
+                          labelled_answers(taught))
     with TemporaryDirectory() as place:
         folder, file = Path(place) / "student", Path(place) / "texts.txt"
         student.save(folder)
@@ -282,6 +309,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--part", choices=("choose", "test", "speed", "million", "startup"), default="choose")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--plan", choices=("frozen", "laptop"), default="frozen", help="of the teacher")
+    parser.add_argument("--models", type=Path, help="folder of saved teachers, SET-LABELLED-SEED-lift-PLAN")
+    parser.add_argument("--students", nargs="+", choices=KINDS, default=list(KINDS))
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--texts", type=int, default=1_000_000, help="of the part million")
     parser.add_argument("--strength", nargs="+", type=float, default=[STRENGTH])
