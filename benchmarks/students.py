@@ -1,7 +1,7 @@
 """Students and cascades: accuracy, agreement with the teacher, and speed.
 
     python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
-    python benchmarks/students.py --data FOLDER --part test [--students static ...] [--plan laptop [--models FOLDER]]
+    python benchmarks/students.py --data FOLDER --part test [--students static ...] [--plan laptop] [--models FOLDER]
     python benchmarks/students.py --data FOLDER --part speed [--splits 1]
     python benchmarks/students.py --data FOLDER --part million [--texts 1000000]
     python benchmarks/students.py --data FOLDER --part startup
@@ -77,10 +77,11 @@ def main() -> None:
         return
     for seed in range(0 if options.plot else options.splits):
         for name in options.sets:
-            key = {"set": name, "seed": seed, "part": options.part, "plan": options.plan}
+            per_class = options.per_class or SETS[name][0]
+            key = {"set": name, "seed": seed, "part": options.part, "plan": options.plan, "per_class": per_class}
             wanted = [(strength, kind) for strength in options.strength for kind in options.students
                       if not results.has(**key, strength=strength, model=kind)]
-            taught = teach(options.data, name, seed, options.plan, options.models) if wanted else None
+            taught = teach(options.data, name, seed, options.plan, per_class, options.models) if wanted else None
             for line in [] if taught is None else run(options.data, name, options.part, wanted, taught):
                 if not results.has(**key, model=line["model"], strength=line["strength"]):  # the teacher's may be there
                     results.add(**key, **line)
@@ -104,7 +105,7 @@ def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], 
     test = load(data, name, "test") if part != "choose" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
     expected = cached_scores.scores(model, test.texts).argmax(axis=1)
     truth = model.classes.matrix(test.labels).argmax(axis=1)
-    shared = {"per_class": SETS[name][0], "unlabelled": len(texts), "n_test": len(test)}
+    shared = {"unlabelled": len(texts), "n_test": len(test)}
     lines: list[dict[str, Any]] = []
     ways: dict[str, Answer] = {"teacher": model.probabilities}
     words, examples = word_vectors(model, texts), labelled_answers(taught)
@@ -133,9 +134,9 @@ def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], 
     return lines
 
 
-def teach(data: Path, name: str, seed: int, plan: str = "frozen", models: Path | None = None) -> Taught | None:
+def teach(data: Path, name: str, seed: int, plan: str, per_class: int, models: Path | None = None) -> Taught | None:
     """A teacher that is trained, or loaded from a folder of models; None if that does not have it."""
-    sample = sample_per_class(load(data, name, "train"), *SETS[name], seed)
+    sample = sample_per_class(load(data, name, "train"), per_class, SETS[name][1], seed)
     if models is not None:
         folder = models / f"{name}-{len(sample.labelled)}-{seed}-lift-{plan}"
         if not folder.is_dir():
@@ -167,7 +168,7 @@ def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, wo
 
 def time_command(options: argparse.Namespace, results: Results) -> None:
     """Seconds of `halflabel predict` with a static student of AG News: for many texts, or for one in new processes."""
-    taught = teach(options.data, "ag_news", 0)
+    taught = teach(options.data, "ag_news", 0, "frozen", SETS["ag_news"][0])
     assert taught is not None
     (_, model, p), texts = taught, taught.sample.pool.texts
     student = fit_student("static", model, texts, p, word_vectors(model, texts),
@@ -240,7 +241,8 @@ def summarise(lines: Sequence[dict[str, Any]]) -> None:
     for line in lines:
         if "strength" not in line:  # a time of the command
             continue
-        groups.setdefault((line["part"], line["plan"], line["set"], line["strength"], line["model"]), []).append(line)
+        key = tuple(line[name] for name in ("part", "plan", "set", "per_class", "strength", "model"))
+        groups.setdefault(key, []).append(line)
     for key, group in sorted(groups.items()):
         print(*key, len(group), {name: round(statistics.mean(line[name] for line in group), 4) for name in (
             "accuracy", "agreement", "answered_by_student", "times_teacher", "times_fp32", "times_bf16")
@@ -258,7 +260,7 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
     points: dict[str, tuple[float, float]] = {}
     for model in dict.fromkeys(line["model"] for line in lines):
         group = [line for line in lines if line["set"] == name and line["model"] == model
-                 and line.get("plan") == "frozen"]
+                 and line.get("plan") == "frozen" and line["per_class"] == SETS[name][0]]
         times = [line["times_teacher"] for line in group if line["part"] == "speed"]
         accuracy = [line["accuracy"] for line in group if line["part"] == "test"]
         if times and accuracy:
@@ -311,6 +313,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--plan", choices=("frozen", "laptop"), default="frozen", help="of the teacher")
     parser.add_argument("--models", type=Path, help="folder of saved teachers, SET-LABELLED-SEED-lift-PLAN")
     parser.add_argument("--students", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--per-class", type=int, help="labelled texts, by default as many as the set is given here")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--texts", type=int, default=1_000_000, help="of the part million")
     parser.add_argument("--strength", nargs="+", type=float, default=[STRENGTH])
