@@ -9,13 +9,14 @@
 
 The teacher is `lift`, by default on the frozen encoder. With `--models` it is loaded instead, from folders that
 `benchmarks/accuracy.py --save` wrote for the same samples; samples without one are left out. `choose` measures on
-training texts outside the sample, by cached vectors: settings are chosen by it. `test` measures on the official test
-set. `speed` measures how fast all are in one run, each text predicted anew, also against encoding by transformers as
-sentence-transformers does it, in fp32 and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is
-a linear model on the mean of the words' vectors alone, as in model2vec. `million` and `startup` time the command
-`halflabel predict STUDENT`, on texts of AG News in which some words are exchanged, and on one text. `--plot` only draws
-docs/students.svg from the results; there, SetFit and logistic regression on vectors have their accuracy from
-accuracy.jsonl, and their speed, by its ratio to `halflabel predict`, from throughput.jsonl.
+training texts outside the sample, by cached vectors, and each scale of word vectors as well: settings are chosen by it.
+`test` measures on the official test set. `speed` measures how fast all are in one run, each text predicted anew, also
+against encoding by transformers as sentence-transformers does it, in fp32 and in bf16. Each cascade is made for an
+agreement of 0.99. `vectors of words` is a linear model on the mean of the words' vectors alone, as in model2vec.
+`million` and `startup` time the command `halflabel predict STUDENT`, on texts of AG News in which some words are
+exchanged, and on one text. `--plot` only draws docs/students.svg from the results; there, SetFit and logistic
+regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio to `halflabel predict`,
+from throughput.jsonl.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -46,6 +48,7 @@ from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
 from halflabel.students.distillation import (
     AGREE,
+    SCALES,
     STRENGTH,
     Examples,
     WordVectors,
@@ -115,16 +118,19 @@ def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], 
         trial = best_trial(kind, model, texts, p, words if kind == "static" else None, examples, strength)
         student = trial.refitted(texts, p, examples)
         both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
-        scale = {} if trial.words is None else {"scale": trial.words.scale}
-        lines += [shared | {"strength": strength} | scale | line
+        chosen = {} if trial.words is None else {"scale": trial.words.scale}
+        lines += [shared | {"strength": strength} | chosen | line
                   for line in measure(kind, student, both, test, truth, expected)]
+        for scale in SCALES if part == "choose" and trial.words is not None else ():
+            one = replace(trial, words=trial.words._replace(scale=scale)).refitted(texts, p, examples)
+            lines.append(shared | {"strength": strength, "model": f"{kind}, scale {scale:g}"}
+                         | against(one.scores(test.texts).argmax(axis=1), truth, expected))
         if strength == STRENGTH:
             ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
     if words is not None and (STRENGTH, "static") in wanted:
         alone = vectors_alone(model, texts, p, words)
         ways[ALONE], given = alone.probabilities, alone.scores(test.texts).argmax(axis=1)
-        lines.append(shared | {"model": ALONE, "strength": STRENGTH, "accuracy": float((given == truth).mean()),
-                               "agreement": float((given == expected).mean())})
+        lines.append(shared | {"model": ALONE, "strength": STRENGTH} | against(given, truth, expected))
     rates = speeds(model, ways, test) if part == "speed" else {}
     for line in lines:
         if line["strength"] == STRENGTH and rates:
@@ -207,8 +213,13 @@ def measure(kind: str, student: Student, both: Cascade, test: Corpus, truth: np.
     sure = p.max(axis=1) >= both.threshold
     answers = {kind: (student.scores(test.texts).argmax(axis=1), 1.0),
                f"{kind}, cascade": (np.where(sure, p.argmax(axis=1), expected), float(sure.mean()))}
-    return [{"model": name, "accuracy": float((given == truth).mean()), "agreement": float((given == expected).mean()),
-             "answered_by_student": share} for name, (given, share) in answers.items()]
+    return [{"model": name, **against(given, truth, expected), "answered_by_student": share}
+            for name, (given, share) in answers.items()]
+
+
+def against(given: np.ndarray, truth: np.ndarray, expected: np.ndarray) -> dict[str, float]:
+    """How often labels are right, and how often they are the teacher's."""
+    return {"accuracy": float((given == truth).mean()), "agreement": float((given == expected).mean())}
 
 
 def speeds(model: TrainedModel, ways: dict[str, Answer], test: Corpus) -> dict[str, float]:

@@ -45,7 +45,7 @@ from halflabel.students.student import Student, load_student, most_probable
 POOL = tiny_texts(60, seed=1)[0]
 NEW, NEW_LABELS = tiny_texts(10, seed=9)
 NONE = Examples([], np.empty((0, 3)))
-UNCHANGED = StudentCalibration(np.float32(1.0), None)
+UNCHANGED = StudentCalibration(np.float32(1.0), None, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -105,17 +105,19 @@ def test_a_static_student_knows_the_words_of_the_encoder(model: Path) -> None:
 
 
 @pytest.mark.parametrize("best", SCALES)
-def test_the_scale_of_vectors_that_agrees_more_often_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch,
-                                                             best: float) -> None:
+def test_the_scale_of_vectors_with_likelier_answers_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch,
+                                                            best: float) -> None:
     def worse(*args: Any) -> Trial:
         trial = fit_and_try(*args)
         assert trial.words is not None
-        return trial if trial.words.scale == best else replace(trial, given=~trial.given)
+        loss = trial.calibration.loss + (trial.words.scale != best)
+        return replace(trial, calibration=replace(trial.calibration, loss=loss))
 
     monkeypatch.setattr("halflabel.students.distillation.fit_and_try", worse)
     teacher = load(model)
     trial = best_trial("static", teacher, POOL, teacher.probabilities(POOL), word_vectors(teacher, POOL), NONE)
-    assert trial.words is not None and trial.words.scale == best and trial.same.mean() > 0.5
+    assert trial.words is not None and trial.words.scale == best and 0.0 < trial.calibration.loss < 1.0
+    assert trial.refitted(POOL, teacher.probabilities(POOL), NONE).features.kind == "static"
 
 
 def test_a_student_learns_from_the_labelled_texts_too(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:

@@ -43,7 +43,7 @@ VOCABULARY = 30_000  # words of the encoder's vocabulary that a static student k
 STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
-SCALES = (1.0, 0.3)  # of vectors of words beside n-grams, of which the one that agrees most often is kept
+SCALES = (1.0, 0.3)  # of vectors of words beside n-grams, of which one is kept
 DEFAULT: Kind = "static"
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
 SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
@@ -172,10 +172,13 @@ def word_vectors(teacher: TrainedModel, texts: Sequence[str], progress: Progress
 
 def best_trial(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None,
                examples: Examples, strength: float = STRENGTH) -> Trial:
-    """The trial that agrees with the teacher most often, of one for each scale of the vectors of words."""
+    """Of one trial for each scale of the vectors of words, that with the most likely answers to held-out texts.
+
+    Likelihood tells close scales apart where agreement, a count of few texts, does not.
+    """
     scaled = [None] if words is None else [words._replace(scale=scale) for scale in SCALES]
     trials = [fit_and_try(kind, teacher, texts, p, some, examples, strength) for some in scaled]
-    return max(trials, key=lambda trial: float(trial.same.mean()))
+    return min(trials, key=lambda trial: trial.calibration.loss)
 
 
 def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None,
@@ -247,10 +250,11 @@ def fit_features(kind: Kind, texts: Sequence[str], labels: int, words: WordVecto
 
 @dataclass(frozen=True, eq=False)
 class StudentCalibration:
-    """What a student's logits are divided by, and the decision for several labels per text."""
+    """What a student's logits are divided by, the decision for several labels per text, and the loss that is left."""
 
     temperature: np.float32
     decision: Decision | None
+    loss: float
 
     @classmethod
     def fit(cls, scores: Array, answers: Answers, teacher: TrainedModel) -> StudentCalibration:
@@ -267,11 +271,12 @@ class StudentCalibration:
                 return -float(evidence(cooled, logits=False)[answers.chosen].mean())
             return float((np.logaddexp(0.0, cooled) - answers.p * cooled).mean())
 
-        temperature = np.float32(np.exp(minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded").x))
+        found = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded")
+        temperature = np.float32(np.exp(found.x))
         if teacher.task == "multi-class":
-            return cls(temperature, None)
+            return cls(temperature, None, float(found.fun))
         offset = offsets(scores / temperature, answers.chosen, teacher.rules.rule())
-        return cls(temperature, replace(teacher.rules, calibration=Calibration(True, 1.0, offset)))
+        return cls(temperature, replace(teacher.rules, calibration=Calibration(True, 1.0, offset)), float(found.fun))
 
     def __call__(self, student: Student) -> Student:
         """The student, calibrated."""
