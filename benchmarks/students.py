@@ -1,20 +1,22 @@
 """Students and cascades: accuracy, agreement with the teacher, and speed.
 
     python benchmarks/students.py --data FOLDER --part choose [--sets ag_news ...] [--splits 5] [--strength 0.1 0.03]
-    python benchmarks/students.py --data FOLDER --part test [--plan laptop]
+    python benchmarks/students.py --data FOLDER --part test [--students static ...] [--plan laptop] [--models FOLDER]
     python benchmarks/students.py --data FOLDER --part speed [--splits 1]
     python benchmarks/students.py --data FOLDER --part million [--texts 1000000]
     python benchmarks/students.py --data FOLDER --part startup
     python benchmarks/students.py --plot
 
-The teacher is `lift`, by default on the frozen encoder. `choose` measures on training texts outside the sample, by
-cached vectors: settings are chosen by it. `test` measures on the official test set. `speed` measures how fast all are
-in one run, each text predicted anew, also against encoding by transformers as sentence-transformers does it, in fp32
-and in bf16. Each cascade is made for an agreement of 0.99. `vectors of words` is a linear model on the mean of the
-words' vectors alone, as in model2vec. `million` and `startup` time the command `halflabel predict STUDENT`, on texts of
-AG News in which some words are exchanged, and on one text. `--plot` only draws docs/students.svg from the results;
-there, SetFit and logistic regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio
-to `halflabel predict`, from throughput.jsonl.
+The teacher is `lift`, by default on the frozen encoder. With `--models` it is loaded instead, from folders that
+`benchmarks/accuracy.py --save` wrote for the same samples; samples without one are left out. `choose` measures on
+training texts outside the sample, by cached vectors, and each scale of word vectors as well: settings are chosen by it.
+`test` measures on the official test set. `speed` measures how fast all are in one run, each text predicted anew, also
+against encoding by transformers as sentence-transformers does it, in fp32 and in bf16. Each cascade is made for an
+agreement of 0.99. `vectors of words` is a linear model on the mean of the words' vectors alone, as in model2vec.
+`million` and `startup` time the command `halflabel predict STUDENT`, on texts of AG News in which some words are
+exchanged, and on one text. `--plot` only draws docs/students.svg from the results; there, SetFit and logistic
+regression on vectors have their accuracy from accuracy.jsonl, and their speed, by its ratio to `halflabel predict`,
+from throughput.jsonl.
 """
 
 from __future__ import annotations
@@ -27,9 +29,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -40,15 +43,17 @@ import cached_scores
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.loading import load_transformer
-from halflabel.encoders.ngrams import KINDS, NgramModel, fit_linear, tf_idf_matrix
+from halflabel.encoders.ngrams import KINDS, Kind, NgramModel, fit_linear, tf_idf_matrix
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
 from halflabel.students.distillation import (
     AGREE,
+    SCALES,
     STRENGTH,
+    Examples,
     WordVectors,
     agreeing_threshold,
-    fit_and_try,
+    best_trial,
     fit_features,
     fit_student,
     vectors_of,
@@ -75,59 +80,86 @@ def main() -> None:
         return
     for seed in range(0 if options.plot else options.splits):
         for name in options.sets:
-            wanted = [strength for strength in options.strength
-                      if not results.has(set=name, seed=seed, part=options.part, plan=options.plan, strength=strength)]
-            if wanted:
-                for line in run(options.data, name, seed, options.part, wanted, options.plan):
-                    results.add(set=name, seed=seed, part=options.part, plan=options.plan, **line)
+            per_class = options.per_class or SETS[name][0]
+            key = {"set": name, "seed": seed, "part": options.part, "plan": options.plan, "per_class": per_class}
+            wanted = [(strength, kind) for strength in options.strength for kind in options.students
+                      if not results.has(**key, strength=strength, model=kind)]
+            taught = teach(options.data, name, seed, options.plan, per_class, options.models) if wanted else None
+            for line in [] if taught is None else run(options.data, name, options.part, wanted, taught):
+                if not results.has(**key, model=line["model"], strength=line["strength"]):  # the teacher's may be there
+                    results.add(**key, **line)
     summarise(list(results))
     if options.plot:
         plot(list(results))
 
 
-def run(data: Path, name: str, seed: int, part: str, strengths: Sequence[float], plan: str) -> list[dict[str, Any]]:
-    """One line for the teacher, and for each student and its cascade."""
-    sample, model, p = teach(data, name, seed, plan)
+class Taught(NamedTuple):
+    """A sample, the teacher that was trained on it, and the teacher's probabilities of the pool, (N, K)."""
+
+    sample: Sample
+    model: TrainedModel
+    p: np.ndarray
+
+
+def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], taught: Taught) -> list[dict[str, Any]]:
+    """One line for the teacher, and for each student, by its penalty and kind, and its cascade."""
+    sample, model, p = taught
     texts = sample.pool.texts
     test = load(data, name, "test") if part != "choose" else sample.rest.take(range(min(OUTSIDE, len(sample.rest))))
     expected = cached_scores.scores(model, test.texts).argmax(axis=1)
     truth = model.classes.matrix(test.labels).argmax(axis=1)
-    shared = {"per_class": SETS[name][0], "unlabelled": len(texts), "n_test": len(test)}
+    shared = {"unlabelled": len(texts), "n_test": len(test)}
     lines: list[dict[str, Any]] = []
     ways: dict[str, Answer] = {"teacher": model.probabilities}
-    words = word_vectors(model, texts)
-    for strength in strengths:
+    words, examples = word_vectors(model, texts), labelled_answers(taught)
+    for strength in dict.fromkeys(strength for strength, _ in wanted):
         lines.append(shared | {"model": "teacher", "strength": strength, "accuracy": float((expected == truth).mean())})
-        for kind in KINDS:
-            known = words if kind == "static" else None
-            trial = fit_and_try(kind, model, texts, p, known, strength)
-            student = trial.calibration(fit_student(kind, model, texts, p, known, strength))
-            both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
-            lines += [shared | {"strength": strength} | line
-                      for line in measure(kind, student, both, test, truth, expected)]
-            if strength == STRENGTH:
-                ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
-    if words is not None and STRENGTH in strengths:
+    for strength, kind in wanted:
+        trial = best_trial(kind, model, texts, p, words if kind == "static" else None, examples, strength)
+        student = trial.refitted(texts, p, examples)
+        both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
+        chosen = {} if trial.words is None else {"scale": trial.words.scale}
+        lines += [shared | {"strength": strength} | chosen | line
+                  for line in measure(kind, student, both, test, truth, expected)]
+        for scale in SCALES if part == "choose" and trial.words is not None else ():
+            one = replace(trial, words=trial.words._replace(scale=scale)).refitted(texts, p, examples)
+            lines.append(shared | {"strength": strength, "model": f"{kind}, scale {scale:g}"}
+                         | against(one.scores(test.texts).argmax(axis=1), truth, expected))
+        if strength == STRENGTH:
+            ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
+    if words is not None and (STRENGTH, "static") in wanted:
         alone = vectors_alone(model, texts, p, words)
         ways[ALONE], given = alone.probabilities, alone.scores(test.texts).argmax(axis=1)
-        lines.append(shared | {"model": ALONE, "strength": STRENGTH, "accuracy": float((given == truth).mean()),
-                               "agreement": float((given == expected).mean())})
+        lines.append(shared | {"model": ALONE, "strength": STRENGTH} | against(given, truth, expected))
     rates = speeds(model, ways, test) if part == "speed" else {}
     for line in lines:
         if line["strength"] == STRENGTH and rates:
             line |= {"texts_per_second": rates[line["model"]]} | {
                 f"times_{base}": rates[line["model"]] / rates[base] for base in ("teacher", "fp32", "bf16")}
-    print(name, seed, *lines, sep="\n", flush=True)
+    print(name, *lines, sep="\n", flush=True)
     return lines
 
 
-def teach(data: Path, name: str, seed: int, plan: str = "frozen") -> tuple[Sample, TrainedModel, np.ndarray]:
-    """A sample, the teacher that was trained on it, and the teacher's probabilities of the pool, (N, K)."""
-    sample = sample_per_class(load(data, name, "train"), *SETS[name], seed)
-    model = TextClassifier("lift", plan=plan, random_state=seed).fit(
-        sample.labelled.texts, sample.labelled.labels, sample.pool.texts).model_
+def teach(data: Path, name: str, seed: int, plan: str, per_class: int, models: Path | None = None) -> Taught | None:
+    """A teacher that is trained, or loaded from a folder of models; None if that does not have it."""
+    sample = sample_per_class(load(data, name, "train"), per_class, SETS[name][1], seed)
+    if models is not None:
+        folder = models / f"{name}-{len(sample.labelled)}-{seed}-lift-{plan}"
+        if not folder.is_dir():
+            print(f"{folder} is not there; {name}, seed {seed}, is left out")
+            return None
+        model = TextClassifier.load(folder).model_
+    else:
+        model = TextClassifier("lift", plan=plan, random_state=seed).fit(
+            sample.labelled.texts, sample.labelled.labels, sample.pool.texts).model_
     assert isinstance(model, TrainedModel)
-    return sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts))
+    return Taught(sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts)))
+
+
+def labelled_answers(taught: Taught) -> Examples:
+    """The teacher's probabilities of the labelled texts."""
+    sample, model, _ = taught
+    return Examples(sample.labelled.texts, model.probabilities_of(cached_scores.scores(model, sample.labelled.texts)))
 
 
 def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, words: WordVectors) -> Student:
@@ -142,9 +174,11 @@ def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, wo
 
 def time_command(options: argparse.Namespace, results: Results) -> None:
     """Seconds of `halflabel predict` with a static student of AG News: for many texts, or for one in new processes."""
-    sample, model, p = teach(options.data, "ag_news", 0)
-    texts = sample.pool.texts
-    student = fit_student("static", model, texts, p, word_vectors(model, texts))
+    taught = teach(options.data, "ag_news", 0, "frozen", SETS["ag_news"][0])
+    assert taught is not None
+    (_, model, p), texts = taught, taught.sample.pool.texts
+    student = fit_student("static", model, texts, p, word_vectors(model, texts),
+                          labelled_answers(taught))
     with TemporaryDirectory() as place:
         folder, file = Path(place) / "student", Path(place) / "texts.txt"
         student.save(folder)
@@ -179,8 +213,13 @@ def measure(kind: str, student: Student, both: Cascade, test: Corpus, truth: np.
     sure = p.max(axis=1) >= both.threshold
     answers = {kind: (student.scores(test.texts).argmax(axis=1), 1.0),
                f"{kind}, cascade": (np.where(sure, p.argmax(axis=1), expected), float(sure.mean()))}
-    return [{"model": name, "accuracy": float((given == truth).mean()), "agreement": float((given == expected).mean()),
-             "answered_by_student": share} for name, (given, share) in answers.items()]
+    return [{"model": name, **against(given, truth, expected), "answered_by_student": share}
+            for name, (given, share) in answers.items()]
+
+
+def against(given: np.ndarray, truth: np.ndarray, expected: np.ndarray) -> dict[str, float]:
+    """How often labels are right, and how often they are the teacher's."""
+    return {"accuracy": float((given == truth).mean()), "agreement": float((given == expected).mean())}
 
 
 def speeds(model: TrainedModel, ways: dict[str, Answer], test: Corpus) -> dict[str, float]:
@@ -213,7 +252,8 @@ def summarise(lines: Sequence[dict[str, Any]]) -> None:
     for line in lines:
         if "strength" not in line:  # a time of the command
             continue
-        groups.setdefault((line["part"], line["plan"], line["set"], line["strength"], line["model"]), []).append(line)
+        key = tuple(line[name] for name in ("part", "plan", "set", "per_class", "strength", "model"))
+        groups.setdefault(key, []).append(line)
     for key, group in sorted(groups.items()):
         print(*key, len(group), {name: round(statistics.mean(line[name] for line in group), 4) for name in (
             "accuracy", "agreement", "answered_by_student", "times_teacher", "times_fp32", "times_bf16")
@@ -231,7 +271,7 @@ def plot(lines: Sequence[dict[str, Any]], name: str = "ag_news") -> None:
     points: dict[str, tuple[float, float]] = {}
     for model in dict.fromkeys(line["model"] for line in lines):
         group = [line for line in lines if line["set"] == name and line["model"] == model
-                 and line.get("plan") == "frozen"]
+                 and line.get("plan") == "frozen" and line["per_class"] == SETS[name][0]]
         times = [line["times_teacher"] for line in group if line["part"] == "speed"]
         accuracy = [line["accuracy"] for line in group if line["part"] == "test"]
         if times and accuracy:
@@ -282,6 +322,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--part", choices=("choose", "test", "speed", "million", "startup"), default="choose")
     parser.add_argument("--sets", nargs="+", choices=list(SETS), default=list(SETS))
     parser.add_argument("--plan", choices=("frozen", "laptop"), default="frozen", help="of the teacher")
+    parser.add_argument("--models", type=Path, help="folder of saved teachers, SET-LABELLED-SEED-lift-PLAN")
+    parser.add_argument("--students", nargs="+", choices=KINDS, default=list(KINDS))
+    parser.add_argument("--per-class", type=int, help="labelled texts, by default as many as the set is given here")
     parser.add_argument("--splits", type=int, default=5)
     parser.add_argument("--texts", type=int, default=1_000_000, help="of the part million")
     parser.add_argument("--strength", nargs="+", type=float, default=[STRENGTH])

@@ -647,11 +647,15 @@ def startup() -> str:
                     [[row["task"], f"{row['seconds']:.2f} s", f"{row['slowest']:.2f} s"] for row in lines("startup")])
 
 
-def students(part: str) -> str:
-    """Accuracy of students, alone and in a cascade: by the penalty, or on the test set with their speed."""
-    body, tested = [], part == "test"
+def students(part: str, plan: str = "frozen") -> str:
+    """Accuracy of students, alone and in a cascade: by the penalty, or on the test set with their speed.
+
+    A teacher whose encoder was trained has its labelled texts per class named with the set, and no speed of its own.
+    """
+    body, tested = [], part == "test" and plan == "frozen"
     rows = [row | {"penalty": "" if row["model"] == "teacher" else str(row["strength"])} for row in lines("students")
-            if row["part"] == part and row["plan"] == "frozen"]
+            if row["part"] == part and row["plan"] == plan]
+    rows = rows if plan == "frozen" else [row | {"set": f"{row['set']}, {row['per_class']} per class"} for row in rows]
     timed = grouped((row for row in lines("students") if row["part"] == "speed"), "set", "model")
     for (name, model, penalty), cell in grouped(rows, "set", "model", "penalty").items():
         some = list({row["seed"]: row for row in cell}.values())  # the teacher is the same for each penalty
@@ -851,6 +855,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "reduced": partial(reduced, "multi-class", "argmax"),
     "reduced-several": partial(reduced, "multi-label", "prior-quantile"),
     "students": partial(students, "test"), "students-choose": partial(students, "choose"),
+    "students-laptop": partial(students, "test", "laptop"),
     "students-command": students_command,
     "encoders": encoders, "reduced-tuned": partial(reduced_tuned, "multi-class", "argmax"),
     "reduced-tuned-several": partial(reduced_tuned, "multi-label", "prior-quantile")}

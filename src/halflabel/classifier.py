@@ -25,7 +25,7 @@ from halflabel.methods.registry import find
 from halflabel.notices import Report, silent
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
-from halflabel.persistence.model_folder import read_text_hashes
+from halflabel.persistence.model_folder import kept_labelled, read_text_hashes
 from halflabel.persistence.onnx_model import OnnxModel, is_export
 from halflabel.settings import WORDS, Settings, choose_settings, choose_task
 from halflabel.students.cascade import Cascade
@@ -189,7 +189,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
 
     def _remember(self, trained: Trained, everything: Sequence[str], labelled: Corpus, pool: Corpus) -> None:
         self._adopt(trained.model)
-        self._labelled = list(labelled.texts)
+        self._labelled = self._examples = list(labelled.texts)
         self.n_iter_ = trained.model.facts["plan"]["epochs"]
         self.termination_condition_ = trained.outcome.reason
         classes = trained.model.classes
@@ -214,6 +214,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self.model_, self.method_ = model, model.method
         self.classes_ = np.array(names, dtype=object if isinstance(names[0], str) else None)
         self._labelled, self._labelled_hashes = list[str](), np.empty(0, np.uint64)  # training texts, or their hashes
+        self._examples = list[str]()  # that a student learns from, too
         if model.decision is not None:
             self.decision_ = model.decision
 
@@ -301,14 +302,14 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         self._model.save(Path(folder))
 
     @overload
-    def distill(self, pool: Any, *, student: str = "auto", cascade: Literal[False] = False,
+    def distill(self, pool: Any, *, student: str = "static", cascade: Literal[False] = False,
                 labelled: tuple[Any, Any] | None = None) -> Student: ...
 
     @overload
-    def distill(self, pool: Any, *, student: str = "auto", cascade: Literal[True], agree: float | None = None,
+    def distill(self, pool: Any, *, student: str = "static", cascade: Literal[True], agree: float | None = None,
                 speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Cascade: ...
 
-    def distill(self, pool: Any, *, student: str = "auto", cascade: bool = False, agree: float | None = None,
+    def distill(self, pool: Any, *, student: str = "static", cascade: bool = False, agree: float | None = None,
                 speed_up: float | None = None, labelled: tuple[Any, Any] | None = None) -> Student | Cascade:
         """A small, fast model that imitates this one and needs no torch, fitted to its answers on unlabelled texts.
 
@@ -316,9 +317,9 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         ----------
         pool : like X of `fit`
             Texts like those that the student is for, better thousands than hundreds.
-        student : {"auto", "words", "static", "characters"}
-            Its features: words and pairs of words, or 3 to 5 characters. With "static", words whose vectors are similar
-            get similar weights. "auto" takes words or static, whichever agrees with this model more often.
+        student : {"static", "words", "characters"}
+            Its features: words, pairs of words and 4 characters, where words whose vectors are similar get similar
+            weights; words and pairs of words alone; or 3 to 5 characters.
         cascade : bool
             Returns student and this model together: the student answers the texts of which it is sure.
         agree : float, optional
@@ -340,7 +341,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         texts = texts if truth is None else drop_labelled(texts, truth)
         names = {} if truth is None else choose_names(self.names, truth.labels)[0]
         fitted = distill(model, texts, student=student, cascade=Goal(agree, speed_up) if cascade else None,
-                         labelled=truth, refit=refitting(model, texts, names), seed=model.facts.get("seed", 0),
+                         examples=self._examples, labelled=truth, refit=refitting(model, texts, names),
+                         seed=model.facts.get("seed", 0),
                          trained_on=np.union1d(text_hashes(self._labelled), self._labelled_hashes))
         return fitted if fitted.threshold is None else Cascade(fitted, fitted.threshold, lambda: model)
 
@@ -356,6 +358,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                    device=device, precision=precision, random_state=model.facts.get("seed", 0))
         self._adopt(model)
         self._labelled_hashes = read_text_hashes(Path(folder))["labelled"]
+        self._examples = [] if (kept := kept_labelled(Path(folder))) is None else list(kept.texts)
         self.termination_condition_ = model.facts.get("run", {}).get("why", "not finished")
         self.notices_ = model.facts.get("run", {}).get("notices", [])
         return self

@@ -6,6 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
+from scipy.sparse import hstack
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from conftest import tiny_texts
@@ -14,8 +15,10 @@ from halflabel.encoders.ngrams import KINDS, Kind, distinct_words, most_frequent
 TEXTS = [*tiny_texts(4)[0], "", "a", "Don't stop: 3.5 % -- or else!", "two\nlines\t and\u00a0 more", "Ärger über Öl",
          "ein ein ein"]
 WORDS = {"ngram_range": (1, 2), "token_pattern": r"\w+"}
-REFERENCES = {"static": WORDS, "words": WORDS,
-              "characters": {"analyzer": "char_wb", "ngram_range": (3, 5)}}
+within_words = CountVectorizer(analyzer="char_wb", ngram_range=(4, 4)).build_analyzer()  # shorter words as a whole
+FOUR = {"analyzer": lambda text: [ngram for ngram in within_words(text) if len(ngram) == 4]}
+REFERENCES = {"static": [WORDS, FOUR], "words": [WORDS],
+              "characters": [{"analyzer": "char_wb", "ngram_range": (3, 5)}]}
 
 
 def counts(texts: list[str], kind: Kind) -> list[list[int]]:
@@ -26,7 +29,7 @@ def counts(texts: list[str], kind: Kind) -> list[list[int]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_each_text_has_the_ngrams_of_scikit_learn(kind: Kind) -> None:
-    expected = CountVectorizer(**REFERENCES[kind]).fit_transform(TEXTS)
+    expected = hstack([CountVectorizer(**options).fit_transform(TEXTS) for options in REFERENCES[kind]], format="csr")
     assert counts(TEXTS, kind) == [sorted(expected[i].data.tolist()) for i in range(len(TEXTS))]
 
 
@@ -57,8 +60,8 @@ def test_distinct_words_are_those_of_the_ngrams() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_tf_idf_has_the_values_of_scikit_learn(kind: Kind) -> None:
-    reference = TfidfVectorizer(**REFERENCES[kind], min_df=2, sublinear_tf=True, dtype=np.float32)
-    expected = reference.fit_transform(TEXTS)
+    expected = hstack([TfidfVectorizer(**options, min_df=2, sublinear_tf=True, dtype=np.float32).fit_transform(TEXTS)
+                       for options in REFERENCES[kind]])
     features = most_frequent(kind, TEXTS, number=10_000)
     assert features is not None
     x = tf_idf_matrix(features, TEXTS)

@@ -18,7 +18,7 @@ from cli_runner import Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
-from halflabel.encoders.ngrams import fit_linear, occurrences, tf_idf_matrix
+from halflabel.encoders.ngrams import BUCKETS, NgramModel, TfIdf, fit_linear, occurrences, tf_idf_matrix
 from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, ModelError, SettingError
 from halflabel.integrity import fingerprint, write_checksums
@@ -26,10 +26,13 @@ from halflabel.persistence.model import load
 from halflabel.serve.batching import ServedModel
 from halflabel.students.cascade import Cascade, open_student
 from halflabel.students.distillation import (
+    SCALES,
+    Examples,
     StudentCalibration,
     Trial,
     agreeing_threshold,
     agreement,
+    best_trial,
     distill,
     fit_and_try,
     fit_student,
@@ -41,7 +44,8 @@ from halflabel.students.student import Student, load_student, most_probable
 
 POOL = tiny_texts(60, seed=1)[0]
 NEW, NEW_LABELS = tiny_texts(10, seed=9)
-UNCHANGED = StudentCalibration(np.float32(1.0), None)
+NONE = Examples([], np.empty((0, 3)))
+UNCHANGED = StudentCalibration(np.float32(1.0), None, 0.0)
 
 
 @pytest.fixture(scope="module")
@@ -100,27 +104,74 @@ def test_a_static_student_knows_the_words_of_the_encoder(model: Path) -> None:
     assert np.allclose(words.scores(["goal"]), words.linear.bias)
 
 
-@pytest.mark.parametrize("best", ["words", "static"])
-def test_auto_takes_the_student_that_agrees_more_often(model: Path, monkeypatch: pytest.MonkeyPatch, best: str) -> None:
-    def worse(kind: str, *args: Any) -> Any:
-        trial = fit_and_try(kind, *args)
-        return trial if kind == best else replace(trial, given=~trial.given)
+@pytest.mark.parametrize("best", SCALES)
+def test_the_scale_of_vectors_with_likelier_answers_is_kept(model: Path, monkeypatch: pytest.MonkeyPatch,
+                                                            best: float) -> None:
+    def worse(*args: Any) -> Trial:
+        trial = fit_and_try(*args)
+        assert trial.words is not None
+        loss = trial.calibration.loss + (trial.words.scale != best)
+        return replace(trial, calibration=replace(trial.calibration, loss=loss))
 
     monkeypatch.setattr("halflabel.students.distillation.fit_and_try", worse)
-    fitted = TextClassifier.load(model).distill(POOL)
-    assert fitted.report["student"] == fitted.features.kind == best and fitted.report["agreement"] > 0.5
+    teacher = load(model)
+    trial = best_trial("static", teacher, POOL, teacher.probabilities(POOL), word_vectors(teacher, POOL), NONE)
+    assert trial.words is not None and trial.words.scale == best and 0.0 < trial.calibration.loss < 1.0
+    assert trial.refitted(POOL, teacher.probabilities(POOL), NONE).features.kind == "static"
+
+
+def test_a_student_learns_from_the_labelled_texts_too(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
+    texts, labels = tiny_texts(20)
+    rare = [f"{text} zanzibar quagga" for text in texts]  # words that no text of the pool has
+    clf = TextClassifier("ce", tiny_encoder, "frozen", settings={"epochs": 1, "epoch_steps": 4, "warmup": 100})
+    student = clf.fit(rare, labels, POOL).distill(POOL, student="words")
+    (bucket,) = occurrences(["quagga"], "words").buckets
+    assert student.report["labelled"] == 60 and student.features.feature_of[bucket] >= 0
+    assert Examples.of(clf.model_, [*rare, POOL[0]], POOL).texts == rare  # a text of the pool may be held out
+    write_csv(tmp_path / "labelled.csv", rare, labels)
+    write_csv(tmp_path / "pool.csv", POOL)
+    assert run("train", tmp_path / "labelled.csv", "--method", "ce", "--encoder", tiny_encoder, "--plan", "frozen",
+               "--set", "epochs=1", "--set", "epoch_steps=4", "--set", "warmup=100", "--out", tmp_path / "model"
+               ).code == 0
+    for name, number in (("kept", 60), ("removed", 0)):
+        done = run("distill", tmp_path / "model", "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / name,
+                   "--json")
+        assert done.code == 0 and json.loads(done.out)["labelled"] == number, done
+        (tmp_path / "model" / "labelled.jsonl").unlink(missing_ok=True)
+        write_checksums(tmp_path / "model")
+
+
+def test_characters_beside_words_are_scaled_by_themselves(student: Student) -> None:
+    x = student.features(POOL)
+    characters = x.features >= np.searchsorted(student.features.buckets, BUCKETS)
+    rows = np.repeat(np.arange(len(POOL)), np.diff(x.bounds))
+    for part in (characters, ~characters):
+        assert np.allclose(np.bincount(rows[part], x.values[part] ** 2), 1.0, atol=1e-5)
+
+
+def test_a_static_student_of_an_older_version_predicts_as_ever(student: Student, small: Path, tmp_path: Path) -> None:
+    words = student.features.buckets < BUCKETS
+    features = TfIdf("static", student.features.buckets[words], student.features.idf[words])
+    old = NgramModel(features, student.linear.weights[words], student.linear.bias).as_stored()
+    replace(student, linear=old).save(tmp_path / "old")
+    facts = json.loads((tmp_path / "old" / "student.json").read_text())
+    (tmp_path / "old" / "student.json").write_text(json.dumps(facts | {"format": 1}))
+    write_checksums(tmp_path / "old")
+    as_words = replace(old, features=TfIdf("words", features.buckets, features.idf))
+    assert np.allclose(load_student(tmp_path / "old").scores(NEW), as_words.logits(NEW), atol=1e-5)
 
 
 def test_weights_of_word_vectors_become_those_of_the_words(model: Path) -> None:
     teacher = load(model)
     p, words = teacher.probabilities(POOL), word_vectors(teacher, POOL)
     assert words is not None and np.allclose(words.vectors.mean(axis=0), 0.0, atol=1e-4)
-    fitted = fit_student("static", teacher, POOL, p, words)
+    words = words._replace(scale=0.3)
+    fitted = fit_student("static", teacher, POOL, p, words, NONE)
     x = tf_idf_matrix(fitted.features, POOL)
     vectors = np.zeros((x.shape[1], words.vectors.shape[1]), np.float32)
     vectors[fitted.features.feature_of[words.buckets]] = words.vectors
     means = x @ vectors
-    means /= np.sqrt((means**2).sum(axis=1).mean())
+    means *= 0.3 / np.sqrt((means**2).sum(axis=1).mean())
     weights, bias = fit_linear(x, means, p.astype(np.float32), "multi-class", 0.03)
     expected = x @ weights[: x.shape[1]] + means @ weights[x.shape[1] :] + bias
     assert np.allclose(fitted.scores(POOL), expected, atol=1e-2)  # what the optimizer leaves open
@@ -176,9 +227,9 @@ def test_several_labels(tiny_encoder: str, tmp_path: Path, run: Ran) -> None:
     right = [set(one) == set(true) for one, true in zip(fitted.predict(texts), sets, strict=True)]
     assert figures["accuracy"] == pytest.approx(np.mean(right)) and figures["decision"] == "fixed"
     assert json.loads(run("info", tmp_path / "small", "--json").out)["decisions"] == list(fitted.rules.rules)
-    both = clf.distill(pool, student="words", cascade=True, agree=0.8)
+    both = clf.distill(pool, student="words", cascade=True, agree=0.95)
     p, by_student = both.answers(texts)
-    assert 0 < by_student.sum() < len(texts) and both.report["cascade"]["agreement"] >= 0.8
+    assert 0 < by_student.sum() < len(texts) and both.report["cascade"]["agreement"] >= 0.95
     own = clf.model_.probabilities(texts)
     assert np.allclose(p[~by_student], own[~by_student], atol=1e-5)
     expected = [one if sure else two for one, two, sure in
@@ -333,7 +384,7 @@ def test_bad_input_is_one_sentence_and_nothing_is_written(model: Path, small: Pa
         (model, "--unlabelled", tmp_path / "empty.csv", *to): "too few",
         (model, "--unlabelled", tmp_path / "missing.csv", *to): "missing.csv",
         (model, "--unlabelled", tmp_path / "other.csv", *to): "nothing is written",
-        (model, *pool, *to, "--student", "neural"): "choose one of auto, static, words, characters",
+        (model, *pool, *to, "--student", "neural"): "choose one of static, words, characters",
         (model, *pool, *to, "--agree", "0.9"): "--agree is for a cascade; give --cascade",
         (model, *pool, *to, "--speed-up", "3"): "--speed-up is for a cascade; give --cascade",
         (model, *pool, *to, "--cascade", "--speed-up", "3", "--agree", "0.9"): "give one of them",

@@ -88,10 +88,10 @@ def distill(
     unlabelled: options.Pool = None,
     out: Annotated[Path, options.plain("--out", metavar="SMALL", help="New folder for the student.")],
     student: Annotated[str, options.option(
-        metavar="auto|words|static|characters",
-        help="What the student has weights of: words and pairs of words (words); these, with similar weights for words "
-             "of similar meaning (static); 3 to 5 characters (characters); or words or static, whichever agrees with "
-             "the model more often on held-out texts (auto).")] = "auto",
+        metavar="static|words|characters",
+        help="What the student has weights of: words, pairs of words and 4 characters, with similar weights for words "
+             "of similar meaning (static); words and pairs of words alone, faster (words); 3 to 5 characters "
+             "(characters).")] = "static",
     cascade: Annotated[bool, options.option(
         "--cascade", help="Copy the model into SMALL, to answer the texts of which the student is not sure.")] = False,
     agree: Annotated[float | None, options.option(
@@ -139,7 +139,7 @@ def distill(
         from halflabel.data.pool import open_pool
         from halflabel.fitting import refitting
         from halflabel.persistence.model import load, names_of_run
-        from halflabel.persistence.model_folder import TEXTS, read_text_hashes
+        from halflabel.persistence.model_folder import TEXTS, kept_labelled, read_text_hashes
         from halflabel.students.cascade import Cascade
         from halflabel.students.distillation import Goal
         from halflabel.students.distillation import distill as fit
@@ -153,7 +153,9 @@ def distill(
             given, pool = len(pool), drop_labelled(pool, truth)
             notices += dropped(given - len(pool), "unlabelled text", pool.source, "the same text is labelled")
         with console.meter() as meter:
-            fitted = fit(teacher, pool, student=student, cascade=goal, labelled=truth, seed=seed or 0,
+            fitted = fit(teacher, pool, student=student, cascade=goal, labelled=truth,
+                         examples=[] if (kept := kept_labelled(model)) is None else list(kept.texts),
+                         seed=seed or 0,
                          refit=refitting(teacher, pool, names_of_run(model)),
                          trained_on=read_text_hashes(model)["labelled"] if (model / TEXTS).is_file() else None,
                          progress=lambda done, total: meter.show("labelling texts", done, total))
@@ -180,7 +182,8 @@ def read_labelled(file: Path, text_column: str | None, label_column: str | None,
 def readable(report: dict[str, Any]) -> dict[str, object]:
     """The figures of a report as sentences."""
     lines: dict[str, object] = {
-        "fitted to": f"the model's labels of {report['texts'] - report['held_out']:,} texts",
+        "fitted to": f"the model's labels of {report['texts'] - report['held_out']:,} texts" + (
+            f" and of {report['labelled']:,} labelled ones" if report.get("labelled") else ""),
         "agreement": f"{report['agreement']:.1%} of {report['held_out']:,} held-out texts get the model's labels"}
     if "micro_f1" in report:
         lines["micro F1"] = f"{report['micro_f1']:.3f} against the model's labels"

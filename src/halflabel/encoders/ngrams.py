@@ -1,8 +1,8 @@
 """Linear models on TF-IDF n-grams that predict by numpy alone. No torch, scipy or scikit-learn to predict.
 
-Features are hashed n-grams of words or of characters. Texts are lower-cased and joined into one array of code points,
-on which n-grams are found and hashed without a loop over texts or words. An import of scikit-learn would take longer
-than predicting ten thousand texts.
+Features are hashed n-grams of words, of characters, or of both. Texts are lower-cased and joined into one array of code
+points, on which n-grams are found and hashed without a loop over texts or words. An import of scikit-learn would take
+longer than predicting ten thousand texts.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from halflabel.types import Progress, Task
 
 Array = NDArray[np.floating]
 Floats = NDArray[np.float32]
-Kind = Literal["static", "words", "characters"]  # static: words, whose weights are fitted with vectors of words
+Kind = Literal["static", "words", "characters"]  # static: words and characters, fitted with vectors of words
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BITS = 20
 BUCKETS = 1 << BITS
+ALL_BUCKETS = 2 * BUCKETS  # characters beside words have buckets of their own, from BUCKETS on
 CHUNK = 512  # texts whose n-grams are in memory at a time
 GATHERED = 1 << 21  # weights that are gathered at a time, at most
 FITTED_CHUNK = 4096  # texts whose n-grams are found at a time to fit a model
@@ -33,7 +34,7 @@ MIN_FREQUENCY = 2  # texts in which a kept n-gram occurs
 MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a model: 4 MB in float16
 STRENGTH = 0.1  # of the penalty on the weights of a model that votes; scikit-learn's C is its inverse
 ITERATIONS, FEW_ITERATIONS = 60, 30  # of L-BFGS: for a model that predicts alone, and for one that votes
-LENGTHS = (3, 4, 5)  # of n-grams of characters
+LENGTHS: dict[Kind, tuple[int, ...]] = {"static": (4,), "words": (), "characters": (3, 4, 5)}  # in characters
 BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial hash; odd, so that it has an inverse modulo 2^64
 INVERSE = np.uint64(pow(int(BASE), -1, 1 << 64))
 MIXER = np.uint64(0xD6E8FEB86659FD93)
@@ -48,7 +49,7 @@ Ints = NDArray[np.int64]
 
 
 class SparseRows(NamedTuple):
-    """Rows of TF-IDF values of length one: row i has the entries bounds[i] to bounds[i + 1]."""
+    """Rows of TF-IDF values: row i has the entries bounds[i] to bounds[i + 1]."""
 
     values: NDArray[np.float32]
     features: NDArray[np.integer]
@@ -64,23 +65,24 @@ class TfIdf:
     idf: NDArray[np.float32]
 
     def __call__(self, texts: Sequence[str]) -> SparseRows:
-        """Sublinear term frequency times idf, scaled to length one."""
+        """Sublinear term frequency times idf, scaled to length one: words, and characters beside them by themselves."""
         rows, found = occurrences(texts, self.kind)
         features = self.feature_of[found]
         known = features >= 0
-        keys = np.sort(rows[known] * BUCKETS + features[known])
+        keys = np.sort(rows[known] * ALL_BUCKETS + features[known])
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         counts = np.diff(first, append=len(keys))
-        rows, features = keys[first] >> BITS, keys[first] & (BUCKETS - 1)
+        rows, features = keys[first] >> (BITS + 1), keys[first] & (ALL_BUCKETS - 1)
         values = (1.0 + np.log(counts, dtype=np.float32)) * self.idf[features]
-        norms = np.sqrt(np.bincount(rows, values * values, len(texts))).astype(np.float32)
+        parts = 2 * rows + (features >= np.searchsorted(self.buckets, BUCKETS))
+        norms = np.sqrt(np.bincount(parts, values * values, 2 * len(texts))).astype(np.float32)
         bounds = np.searchsorted(rows, np.arange(len(texts) + 1))
-        return SparseRows((values / norms[rows]).astype(np.float32), features, bounds)
+        return SparseRows((values / norms[parts]).astype(np.float32), features, bounds)
 
     @cached_property
     def feature_of(self) -> NDArray[np.int32]:
         """The feature of each bucket, -1 for none."""
-        table = np.full(BUCKETS, -1, np.int32)
+        table = np.full(ALL_BUCKETS if self.kind == "static" else BUCKETS, -1, np.int32)
         table[self.buckets] = np.arange(len(self.buckets))
         return table
 
@@ -150,7 +152,7 @@ def read_ngram_model(file: Path, kind: Kind, labels: int, remedy: str) -> NgramM
     if {name: (str(array.dtype), array.shape) for name, array in tensors.items()} != shapes:
         raise ModelError(f"{file} does not fit {labels} labels; {remedy}")
     buckets = tensors["buckets"].astype(np.int64)
-    if (not number or buckets[-1] >= BUCKETS or (np.diff(buckets) <= 0).any()
+    if (not number or buckets[-1] >= (ALL_BUCKETS if kind == "static" else BUCKETS) or (np.diff(buckets) <= 0).any()
             or not all(np.isfinite(array).all() for array in tensors.values())):
         raise ModelError(f"{file} has weights or n-grams that are impossible; {remedy}")
     return NgramModel(TfIdf(kind, tensors["buckets"], tensors["idf"]), tensors["weights"].astype(np.float32),
@@ -193,10 +195,10 @@ def frequency_log_odds(y: Array) -> Array:
 
 def most_frequent(kind: Kind, texts: Sequence[str], number: int, also: NDArray[np.int64] | None = None) -> TfIdf | None:
     """So many n-grams that are in most texts, at least in two, or in the buckets `also`; None if there are none."""
-    frequency = np.zeros(BUCKETS, np.int64)
+    frequency = np.zeros(ALL_BUCKETS, np.int64)
     for start in range(0, len(texts), FITTED_CHUNK):
         rows, buckets = occurrences(texts[start : start + FITTED_CHUNK], kind)
-        frequency += np.bincount(np.unique(rows * BUCKETS + buckets) % BUCKETS, minlength=BUCKETS)
+        frequency += np.bincount(np.unique(rows * ALL_BUCKETS + buckets) % ALL_BUCKETS, minlength=ALL_BUCKETS)
     eligible = frequency >= MIN_FREQUENCY
     if not eligible.any():
         return None
@@ -263,13 +265,16 @@ class Occurrences(NamedTuple):
 
 
 def occurrences(texts: Sequence[str], kind: Kind) -> Occurrences:
-    """All n-grams of the texts: words and pairs of words, or 3 to 5 characters within a word and its borders."""
+    """All n-grams of the texts: words and pairs of words, characters within a word and its borders, or both."""
     lowered = [text.lower() for text in texts]
     codes = _codes("\n".join(["", *lowered, ""]))
     lengths = np.fromiter(map(len, lowered), np.int64, len(lowered))
     row_of = np.repeat(np.arange(len(lowered)), lengths + 1)  # of each character but the first, a newline
-    positions, hashes = (_characters if kind == "characters" else _words)(codes, row_of)
-    return Occurrences(row_of[positions], ((hashes * MIXER) >> np.uint64(64 - BITS)).astype(np.int64))
+    found = [] if kind == "characters" else [_words(codes, row_of)]
+    found += [_characters(codes, LENGTHS[kind])] if LENGTHS[kind] else []
+    buckets = [((hashes * MIXER) >> np.uint64(64 - BITS)).astype(np.int64) + part * BUCKETS
+               for part, (_, hashes) in enumerate(found)]
+    return Occurrences(row_of[np.concatenate([positions for positions, _ in found])], np.concatenate(buckets))
 
 
 def distinct_words(texts: Sequence[str]) -> list[str]:
@@ -304,15 +309,17 @@ def _words(codes: Codes, row_of: Ints) -> tuple[Ints, Hashes]:
     return np.concatenate([starts, starts[together]]) - 1, np.concatenate([words, pairs])
 
 
-def _characters(codes: Codes, row_of: Ints) -> tuple[Ints, Hashes]:
-    """Positions and hashes of n-grams that have whitespace at most at their ends."""
+def _characters(codes: Codes, lengths: tuple[int, ...]) -> tuple[Ints, Hashes]:
+    """Positions and hashes of n-grams of these lengths that have whitespace at most at their ends."""
     space = _whitespace()[np.minimum(codes, LAST)]
     values = np.where(space, np.uint32(32), codes).astype(np.uint64)
     before = np.concatenate([[0], np.cumsum(space)])  # whitespace before each position
     hashes = values[:-1] * BASE + values[1:]
     positions, found = [], []
-    for n in LENGTHS:
+    for n in range(3, max(lengths) + 1):
         hashes = hashes[: len(values) - n + 1] * BASE + values[n - 1 :]
+        if n not in lengths:
+            continue
         within = np.flatnonzero(before[n - 1 : len(values)] == before[1 : len(values) - n + 2])
         positions.append(within)
         found.append(hashes[within] + np.uint64(n))

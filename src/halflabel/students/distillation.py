@@ -43,8 +43,8 @@ VOCABULARY = 30_000  # words of the encoder's vocabulary that a static student k
 STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
-AUTO = "auto"  # the kind of student that agrees with the teacher most often on held-out texts
-TRIED: dict[Kind, float] = {"words": 0.0, "static": 0.005}  # by `auto`, and the agreement that a larger one has to add
+SCALES = (1.0, 0.3)  # of vectors of words beside n-grams, of which one is kept
+DEFAULT: Kind = "static"
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
 SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
 FOLDS = 5  # of cross-fitting
@@ -90,31 +90,33 @@ class Goal:
 Refit = Callable[[Corpus], TrainedModel]  # the teacher's method, trained again on some of its labelled texts
 
 
-def distill(teacher: TrainedModel, pool: Corpus, *, student: str = AUTO, cascade: Goal | None = None,
-            labelled: Corpus | None = None, trained_on: NDArray[np.uint64] | None = None, refit: Refit | None = None,
+def distill(teacher: TrainedModel, pool: Corpus, *, student: str = DEFAULT, cascade: Goal | None = None,
+            examples: Sequence[str] = (), labelled: Corpus | None = None,
+            trained_on: NDArray[np.uint64] | None = None, refit: Refit | None = None,
             seed: int = 0, progress: Progress | None = None) -> Student:
     """A student of the teacher, and in its report how it compares on held-out texts of the pool.
 
-    With a goal for a cascade the student gets a threshold. On `labelled` texts, which must not be in the pool, accuracy
-    is measured: by cross-fitting with `refit` if the teacher was trained on most of them, as hashes of the texts that
-    it was `trained_on` tell, else on the others.
+    It also learns the teacher's answers on `examples`, the labelled texts that the teacher was trained on. With a goal
+    for a cascade the student gets a threshold. On `labelled` texts, which must not be in the pool, accuracy is
+    measured: by cross-fitting with `refit` if the teacher was trained on most of them, as hashes of the texts that it
+    was `trained_on` tell, else on the others.
     """
-    kinds = TRIED if student == AUTO else {check_kind(student): 0.0}
+    kind = check_kind(student)
     if len(pool) < MIN_TEXTS:
         raise DataError(f"{pool.source} has {len(pool)} texts to learn from, which is too few; give at least "
                         f"{MIN_TEXTS}, better thousands.")
     rows = shuffled(generator(seed, Stream.DISTILLATION), len(pool))[:POOL_LIMIT]
     texts = [pool.texts[int(i)] for i in rows]
     p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
-    words = word_vectors(teacher, texts, progress) if "static" in kinds else None
-    trials = {kind: fit_and_try(kind, teacher, texts, p, words) for kind in kinds}
-    kind = max(trials, key=lambda kind: trials[kind].same.mean() - kinds[kind])
-    trial = trials[kind]
+    known = Examples.of(teacher, examples, texts)
+    trial = best_trial(kind, teacher, texts, p, word_vectors(teacher, texts, progress) if kind == "static" else None,
+                       known)
     # a threshold holds for the student that it was chosen for, with more texts it would be sure of more
-    fitted = trial.student if cascade is not None else trial.calibration(fit_student(kind, teacher, texts, p, words))
+    fitted = trial.student if cascade is not None else trial.refitted(texts, p, known)
     _, student_seconds = timed(lambda: fitted.probabilities(texts))
     report: dict[str, Any] = {
-        "student": kind, "texts": len(texts), "held_out": len(trial.texts), **agreement(trial, pool.source),
+        "student": kind, "texts": len(texts), "labelled": len(known.texts), "held_out": len(trial.texts),
+        **agreement(trial, pool.source),
         "teacher_texts_per_second": len(texts) / teacher_seconds,
         "student_texts_per_second": len(texts) / student_seconds, "speed_up": teacher_seconds / student_seconds}
     if cascade is not None:
@@ -122,22 +124,37 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = AUTO, cascade
         fitted, report = replace(fitted, threshold=threshold), report | {"cascade": figures}
     if labelled is not None:
         seen = np.isin(text_hashes(labelled.texts), [] if trained_on is None else trained_on)
-        known, new = (labelled.take(np.flatnonzero(rows).tolist()) for rows in (seen, ~seen))
-        if refit is not None and len(known) > len(new):
-            right = cross_fitted(kind, teacher, texts, words, known, refit, report.get("cascade"), seed)
+        seen_texts, new = (labelled.take(np.flatnonzero(rows).tolist()) for rows in (seen, ~seen))
+        if refit is not None and len(seen_texts) > len(new):
+            right = cross_fitted(trial, texts, seen_texts, refit, report, seed)
             report["accuracy"] = intervals(right) | {"measured_by": "cross-fitting"}
         else:
-            right = correct(fitted, teacher, new if len(new) else known)
+            right = correct(fitted, teacher, new if len(new) else seen_texts)
             by = "labelled texts" if trained_on is None else "new texts" if len(new) else "training texts"
             report["accuracy"] = intervals(right) | {"measured_by": by}
     return replace(fitted, report=report)
 
 
+class Examples(NamedTuple):
+    """The labelled texts that the teacher was trained on, and its probabilities of them, (N, K)."""
+
+    texts: Sequence[str]
+    p: Array
+
+    @classmethod
+    def of(cls, teacher: TrainedModel, labelled: Sequence[str], pool: Sequence[str]) -> Examples:
+        """Those of the texts that are not in the pool, of which some texts are held out."""
+        others = set(pool)
+        texts = [text for text in labelled if text not in others]
+        return cls(texts, teacher.probabilities(texts) if texts else np.empty((0, len(teacher.classes))))
+
+
 class WordVectors(NamedTuple):
-    """Words by the buckets of their hashes, (W,), and their vectors, (W, H)."""
+    """Words by the buckets of their hashes, (W,), their vectors, (W, H), and how long a text's mean of them is made."""
 
     buckets: NDArray[np.int64]
     vectors: Floats
+    scale: float = SCALES[0]
 
 
 def word_vectors(teacher: TrainedModel, texts: Sequence[str], progress: Progress | None = None) -> WordVectors | None:
@@ -148,22 +165,33 @@ def word_vectors(teacher: TrainedModel, texts: Sequence[str], progress: Progress
     if isinstance(teacher.encoder, BagOfWords):
         return None
     words = distinct_words([*texts, *teacher.encoder.vocabulary()[:VOCABULARY]])
-    rows, buckets = occurrences(words, "static")
+    rows, buckets = occurrences(words, "words")
     vectors = teacher.vectors(words, progress)[rows].astype(np.float32)
     return WordVectors(buckets, vectors - vectors.mean(axis=0))
 
 
-def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None = None,
-                strength: float = STRENGTH) -> Trial:
+def best_trial(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None,
+               examples: Examples, strength: float = STRENGTH) -> Trial:
+    """Of one trial for each scale of the vectors of words, that with the most likely answers to held-out texts.
+
+    Likelihood tells close scales apart where agreement, a count of few texts, does not.
+    """
+    scaled = [None] if words is None else [words._replace(scale=scale) for scale in SCALES]
+    trials = [fit_and_try(kind, teacher, texts, p, some, examples, strength) for some in scaled]
+    return min(trials, key=lambda trial: trial.calibration.loss)
+
+
+def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None,
+                examples: Examples, strength: float = STRENGTH) -> Trial:
     """A student that learned the teacher's probabilities of most texts, (N, K), and was tried on the first ones."""
     held_out = min(MAX_HELD_OUT, int(HELD_OUT * len(texts)))
     hidden, answers = texts[:held_out], Answers.of(teacher, p[:held_out])
-    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], words, strength)
+    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], words, examples, strength)
     calibration = StudentCalibration.fit(fitted.scores(hidden), answers, teacher)
     fitted = calibration(fitted)
     scores = fitted.scores(hidden)
     return Trial(fitted, calibration, teacher, hidden, confidence(fitted, scores), fitted.labels_of(scores),
-                 answers.chosen)
+                 answers.chosen, words, strength)
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -177,32 +205,34 @@ def check_kind(student: str) -> Kind:
     for kind in KINDS:
         if kind == student:
             return kind
-    raise SettingError(f"there is no student '{student}'; choose one of {', '.join((AUTO, *KINDS))}.")
+    raise SettingError(f"there is no student '{student}'; choose one of {', '.join(KINDS)}.")
 
 
-def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None = None,
-                strength: float = STRENGTH) -> Student:
+def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None,
+                examples: Examples, strength: float = STRENGTH) -> Student:
     """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it.
 
     With vectors of words, a text also has the mean vector of its words as features. Since that is linear in its TF-IDF
     values, the weights of these features become part of those of the words: similar words get similar weights.
     """
-    words = words if kind == "static" else None
+    texts, y = [*texts, *examples.texts], np.concatenate([p, examples.p]).astype(np.float32)
     features = fit_features(kind, texts, len(teacher.classes), words)
-    x, number = tf_idf_matrix(features, texts), len(features.buckets)
+    x = tf_idf_matrix(features, texts)
     vectors = vectors_of(features, words, x)
-    weights, bias = fit_linear(x, x @ vectors, p.astype(np.float32), teacher.task, strength)
-    linear = NgramModel(features, weights[:number] + vectors @ weights[number:], bias)
-    return Student(teacher.classes, teacher.task, linear)
+    present = np.flatnonzero(np.bincount(x.indices, minlength=x.shape[1]))  # the others have no weights but by vectors
+    fitted, bias = fit_linear(x[:, present], x @ vectors, y, teacher.task, strength)
+    weights = vectors @ fitted[len(present) :]
+    weights[present] += fitted[: len(present)]
+    return Student(teacher.classes, teacher.task, NgramModel(features, weights, bias))
 
 
 def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
-    """The vectors of features that are words, (F, H), scaled so that means by rows of x (N, F) are of length one."""
+    """The vectors of features that are words, (F, H), scaled so that means by rows of x (N, F) are of their length."""
     vectors = np.zeros((len(features.buckets), 0 if words is None else words.vectors.shape[1]), np.float32)
     if words is not None:
         found = features.feature_of[words.buckets]
         vectors[found[found >= 0]] = words.vectors[found >= 0]
-        vectors /= np.sqrt(((x @ vectors) ** 2).sum() / x.shape[0]) + EPSILON
+        vectors *= words.scale / (np.sqrt(((x @ vectors) ** 2).sum() / x.shape[0]) + EPSILON)
     return vectors
 
 
@@ -220,10 +250,11 @@ def fit_features(kind: Kind, texts: Sequence[str], labels: int, words: WordVecto
 
 @dataclass(frozen=True, eq=False)
 class StudentCalibration:
-    """What a student's logits are divided by, and the decision for several labels per text."""
+    """What a student's logits are divided by, the decision for several labels per text, and the loss that is left."""
 
     temperature: np.float32
     decision: Decision | None
+    loss: float
 
     @classmethod
     def fit(cls, scores: Array, answers: Answers, teacher: TrainedModel) -> StudentCalibration:
@@ -240,11 +271,12 @@ class StudentCalibration:
                 return -float(evidence(cooled, logits=False)[answers.chosen].mean())
             return float((np.logaddexp(0.0, cooled) - answers.p * cooled).mean())
 
-        temperature = np.float32(np.exp(minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded").x))
+        found = minimize_scalar(loss, bounds=LOG_TEMPERATURES, method="bounded")
+        temperature = np.float32(np.exp(found.x))
         if teacher.task == "multi-class":
-            return cls(temperature, None)
+            return cls(temperature, None, float(found.fun))
         offset = offsets(scores / temperature, answers.chosen, teacher.rules.rule())
-        return cls(temperature, replace(teacher.rules, calibration=Calibration(True, 1.0, offset)))
+        return cls(temperature, replace(teacher.rules, calibration=Calibration(True, 1.0, offset)), float(found.fun))
 
     def __call__(self, student: Student) -> Student:
         """The student, calibrated."""
@@ -286,6 +318,13 @@ class Trial:
     confidence: Array  # of the student, (N,)
     given: Matrix  # the student's labels, (N, K)
     expected: Matrix  # the teacher's, (N, K)
+    words: WordVectors | None = None
+    strength: float = STRENGTH
+
+    def refitted(self, texts: Sequence[str], p: Array, examples: Examples) -> Student:
+        """The student that learned from all texts, with the temperature of the one that was tried."""
+        return self.calibration(fit_student(self.student.features.kind, self.teacher, texts, p, self.words, examples,
+                                            self.strength))
 
     def threshold(self, goal: Goal, teacher_seconds: float, student_seconds: float) -> tuple[float, dict[str, float]]:
         """The confidence from which the student answers in a cascade, and how that does; seconds are per text."""
@@ -358,20 +397,24 @@ def correct(student: Student, teacher: TrainedModel, labelled: Corpus) -> dict[s
     return {name: np.asarray((given == truth).all(axis=1)) for name, given in labels.items()}
 
 
-def cross_fitted(kind: Kind, teacher: TrainedModel, texts: Sequence[str], words: WordVectors | None, labelled: Corpus,
-                 refit: Refit, cascade: dict[str, float] | None, seed: int) -> dict[str, Matrix]:
-    """`correct` by teachers and students that were made without the text; a cascade's student answers as often.
+def cross_fitted(trial: Trial, texts: Sequence[str], labelled: Corpus, refit: Refit, report: dict[str, Any],
+                 seed: int) -> dict[str, Matrix]:
+    """`correct` by teachers and students that were made without the text, in other respects as the report says.
 
+    A cascade's student answers as often, and students learn from labelled texts if that of the report did.
     A text with a label that no other has is left out: no teacher would know the label without it.
     """
-    vectors, parts = teacher.vectors(texts), []
+    vectors, parts = trial.teacher.vectors(texts), []
     for fold in folds(labelled.labels, seed):
-        other = refit(labelled.take(sorted({*range(len(labelled))} - {*fold})))
-        p = other.probabilities_of(other.classify(vectors, texts).scores.cpu().numpy())
-        trial = fit_and_try(kind, other, texts, p, words)
-        share = None if cascade is None else cascade["answered_by_student"]
-        threshold = None if share is None else float(np.quantile(trial.confidence, 1 - share))
-        parts.append(correct(replace(trial.student, threshold=threshold), other, labelled.take(fold)))
+        others = labelled.take(sorted({*range(len(labelled))} - {*fold}))
+        teacher = refit(others)
+        p = teacher.probabilities_of(teacher.classify(vectors, texts).scores.cpu().numpy())
+        again = fit_and_try(trial.student.features.kind, teacher, texts, p, trial.words,
+                            Examples.of(teacher, others.texts if report["labelled"] else [], texts), trial.strength)
+        threshold = None
+        if cascade := report.get("cascade"):
+            threshold = float(np.quantile(again.confidence, 1 - cascade["answered_by_student"]))
+        parts.append(correct(replace(again.student, threshold=threshold), teacher, labelled.take(fold)))
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 

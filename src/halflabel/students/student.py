@@ -21,7 +21,7 @@ from halflabel.integrity import read_json, refuse_code, require, verify, write_c
 from halflabel.persistence.model_folder import decision_from_json
 from halflabel.types import Progress, Task
 
-FORMAT = 1
+FORMAT = 2  # 1: static students had no n-grams of characters; they are read as ever
 DESCRIPTION, WEIGHTS = "student.json", "student.safetensors"
 ENTRIES = {"student": str, "task": str, "classes": list, "bits": int, "decision": object, "threshold": object,
            "report": dict}
