@@ -125,6 +125,7 @@ def known_texts(clusters: Fit, x: Array, y: Columns, pool: Array, labels: int, s
     """Which texts of a pool are of no unknown class (N_u,), and what each half of the labels says of models of them.
 
     What held-out labels say for the clusters of these texts rather than of all adds to the log-odds of unknown classes.
+    If labels show no benefit from clusters, clusters are not classes, and one without labels is no unknown class.
     """
     def validate(texts: Array) -> HeldOut:
         return validate_halves([clusters, logistic_regression], x, y, texts, labels,
@@ -134,7 +135,8 @@ def known_texts(clusters: Fit, x: Array, y: Columns, pool: Array, labels: int, s
     if not found.mask.any():
         return ~found.mask, halves
     without = validate(pool[~found.mask])
-    if found.log_odds + cluster_evidence(without) - cluster_evidence(halves) < LOG_ODDS:
+    evidence = cluster_evidence(without)
+    if evidence <= 0.0 or found.log_odds + evidence - cluster_evidence(halves) < LOG_ODDS:
         return np.ones(len(pool), dtype=bool), halves
     return ~found.mask, without
 

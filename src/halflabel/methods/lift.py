@@ -143,7 +143,7 @@ LIFT_ML_PLANS: dict[str, dict[str, Any]] = {
 
 
 @method("lift-ml", task="multi-label", paper="-", subsamples_pool=True, uses_names=True, plans=LIFT_ML_PLANS,
-        limits={"labels_per_text": Range(1e-3, 1e6)})
+        limits={"margin": Range(0.0, 1e3), "labels_per_text": Range(1e-3, 1e6)})
 def lift_ml(shape: Shape, *, lambda1: float = 1.0, margin: float = 6.0,
             labels_per_text: float = LABELS_PER_TEXT) -> SelfTraining:
     """Logistic regression on vectors and words, then Gaussians of the pool, then fine-tuning on their soft labels."""
