@@ -121,10 +121,11 @@ def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], 
         chosen = {} if trial.words is None else {"scale": trial.words.scale}
         lines += [shared | {"strength": strength} | chosen | line
                   for line in measure(kind, student, both, test, truth, expected)]
-        for scale in SCALES if part == "choose" and trial.words is not None else ():
-            one = replace(trial, words=trial.words._replace(scale=scale)).refitted(texts, p, examples)
-            lines.append(shared | {"strength": strength, "model": f"{kind}, scale {scale:g}"}
-                         | against(one.scores(test.texts).argmax(axis=1), truth, expected))
+        if part == "choose" and trial.words is not None:
+            for scale in SCALES:
+                one = replace(trial, words=trial.words._replace(scale=scale)).refitted(texts, p, examples)
+                lines.append(shared | {"strength": strength, "model": f"{kind}, scale {scale:g}"}
+                             | against(one.scores(test.texts).argmax(axis=1), truth, expected))
         if strength == STRENGTH:
             ways |= {kind: student.probabilities, f"{kind}, cascade": both.probabilities}
     if words is not None and (STRENGTH, "static") in wanted:
