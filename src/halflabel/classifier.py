@@ -25,7 +25,7 @@ from halflabel.methods.registry import find
 from halflabel.notices import Report, silent
 from halflabel.output_folders import RUN, locked
 from halflabel.persistence.model import TrainedModel, load
-from halflabel.persistence.model_folder import kept_labelled, read_text_hashes
+from halflabel.persistence.model_folder import kept_texts, read_text_hashes
 from halflabel.persistence.onnx_model import OnnxModel, is_export
 from halflabel.settings import WORDS, Settings, choose_settings, choose_task
 from halflabel.students.cascade import Cascade
@@ -148,8 +148,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
             Receives progress, see `halflabel.notices`.
         """
         if "sample_weight" in unsupported:  # no parameter, so that scikit-learn's ensembles see that it does not exist
-            raise SettingError("fit takes no sample_weight: leave it out, or weight classes by "
-                               "class_weight.")
+            raise SettingError("fit takes no sample_weight: leave it out, or weight classes by class_weight.")
         if unsupported:
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unsupported))!r}")
         columns = from_matrix(y, "y")[1] if is_matrix(y) else None
@@ -358,7 +357,7 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
                    device=device, precision=precision, random_state=model.facts.get("seed", 0))
         self._adopt(model)
         self._labelled_hashes = read_text_hashes(Path(folder))["labelled"]
-        self._examples = [] if (kept := kept_labelled(Path(folder))) is None else list(kept.texts)
+        self._examples = kept_texts(Path(folder))
         self.termination_condition_ = model.facts.get("run", {}).get("why", "not finished")
         self.notices_ = model.facts.get("run", {}).get("notices", [])
         return self

@@ -91,7 +91,7 @@ def choose_settings(task: Task, *, labelled: bool = True, method: str | None = N
         raise SettingError(f"the method {chosen.name} fine-tunes one encoder; name one, or use the plan frozen, which "
                            "joins the vectors of several.")
     weights = check_class_weight(class_weight, chosen, hyper)
-    names = names or (label_names if chosen.tries_labels_as_names else None)
+    names = names or (label_names if chosen.uses_names else None)
     return Settings(chosen.name, adapted, encoder, seed, hyper, names or {}, weights)
 
 

@@ -139,7 +139,7 @@ def distill(
         from halflabel.data.pool import open_pool
         from halflabel.fitting import refitting
         from halflabel.persistence.model import load, names_of_run
-        from halflabel.persistence.model_folder import TEXTS, kept_labelled, read_text_hashes
+        from halflabel.persistence.model_folder import TEXTS, kept_texts, read_text_hashes
         from halflabel.students.cascade import Cascade
         from halflabel.students.distillation import Goal
         from halflabel.students.distillation import distill as fit
@@ -153,10 +153,8 @@ def distill(
             given, pool = len(pool), drop_labelled(pool, truth)
             notices += dropped(given - len(pool), "unlabelled text", pool.source, "the same text is labelled")
         with console.meter() as meter:
-            fitted = fit(teacher, pool, student=student, cascade=goal, labelled=truth,
-                         examples=[] if (kept := kept_labelled(model)) is None else list(kept.texts),
-                         seed=seed or 0,
-                         refit=refitting(teacher, pool, names_of_run(model)),
+            fitted = fit(teacher, pool, student=student, cascade=goal, labelled=truth, examples=kept_texts(model),
+                         seed=seed or 0, refit=refitting(teacher, pool, names_of_run(model)),
                          trained_on=read_text_hashes(model)["labelled"] if (model / TEXTS).is_file() else None,
                          progress=lambda done, total: meter.show("labelling texts", done, total))
         (fitted if fitted.threshold is None else Cascade(fitted, fitted.threshold, lambda: teacher)).save(out)

@@ -48,6 +48,11 @@ Hashes = NDArray[np.uint64]
 Ints = NDArray[np.int64]
 
 
+def buckets_of(kind: Kind) -> int:
+    """How many buckets n-grams of that kind are hashed into."""
+    return ALL_BUCKETS if kind == "static" else BUCKETS
+
+
 class SparseRows(NamedTuple):
     """Rows of TF-IDF values: row i has the entries bounds[i] to bounds[i + 1]."""
 
@@ -82,7 +87,7 @@ class TfIdf:
     @cached_property
     def feature_of(self) -> NDArray[np.int32]:
         """The feature of each bucket, -1 for none."""
-        table = np.full(ALL_BUCKETS if self.kind == "static" else BUCKETS, -1, np.int32)
+        table = np.full(buckets_of(self.kind), -1, np.int32)
         table[self.buckets] = np.arange(len(self.buckets))
         return table
 
@@ -152,7 +157,7 @@ def read_ngram_model(file: Path, kind: Kind, labels: int, remedy: str) -> NgramM
     if {name: (str(array.dtype), array.shape) for name, array in tensors.items()} != shapes:
         raise ModelError(f"{file} does not fit {labels} labels; {remedy}")
     buckets = tensors["buckets"].astype(np.int64)
-    if (not number or buckets[-1] >= (ALL_BUCKETS if kind == "static" else BUCKETS) or (np.diff(buckets) <= 0).any()
+    if (not number or buckets[-1] >= buckets_of(kind) or (np.diff(buckets) <= 0).any()
             or not all(np.isfinite(array).all() for array in tensors.values())):
         raise ModelError(f"{file} has weights or n-grams that are impossible; {remedy}")
     return NgramModel(TfIdf(kind, tensors["buckets"], tensors["idf"]), tensors["weights"].astype(np.float32),

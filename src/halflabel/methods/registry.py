@@ -112,11 +112,6 @@ class Method:
                                              HiddenHead)
 
     @property
-    def tries_labels_as_names(self) -> bool:
-        """Whether labels that read as words are class names by default: where labelled texts check them."""
-        return self.uses_names
-
-    @property
     def file(self) -> str:
         """The method's file, relative to the parent of the package."""
         path = Path(inspect.getfile(self.build))

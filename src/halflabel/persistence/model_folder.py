@@ -172,6 +172,12 @@ def kept_labelled(folder: Path) -> Corpus | None:
     return read(file) if file.is_file() and file.stat().st_size else None
 
 
+def kept_texts(folder: Path) -> list[str]:
+    """The same without their labels; none if the folder does not have them."""
+    kept = kept_labelled(folder)
+    return [] if kept is None else list(kept.texts)
+
+
 def training_text_notices(folder: Path, corpus: Corpus) -> list[Notice]:
     """Notices about texts of the corpus that the model in the folder was trained on, as far as it has hashes."""
     trained, hashes = read_text_hashes(folder), text_hashes(corpus.texts)
