@@ -342,9 +342,10 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
         model.facts["pool_predictions"] = np.bincount(scores[n:].argmax(axis=1), minlength=labels).tolist()
     if not n or f.shape[1] > MAX_FEATURES:
         return model
-    y, f = problem.y.argmax(dim=1).cpu().numpy(), unit(f)
-    found = unknown_texts(f[:n], y, f[n:], labels, generator(seed, Stream.UNKNOWN_CLASSES))
-    return replace(model, unknown=UnknownDetector.fit(f[:n], y, f[n:], labels, found.number))
+    y, f, number = problem.y.argmax(dim=1).cpu().numpy(), unit(f), None
+    if problem.start.facts.get("unknown"):  # held-out labels support that clusters without labels are unknown classes
+        number = unknown_texts(f[:n], y, f[n:], labels, generator(seed, Stream.UNKNOWN_CLASSES)).number
+    return replace(model, unknown=UnknownDetector.fit(f[:n], y, f[n:], labels, number))
 
 
 def with_words(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, texts: Sequence[str],

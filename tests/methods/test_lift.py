@@ -45,6 +45,7 @@ def test_a_pool_that_does_not_help_is_ignored(tiny_encoder: str, plan: str,
     both, alone = (fitted(tiny_encoder, plan, MEANINGLESS, pool) for pool in (POOL, []))
     assert both.notices_ == [NO_CLUSTERS[False]] and not alone.notices_
     assert isinstance(both.model_, TrainedModel) and both.model_.words is not None  # it learned the network's answers
+    assert both.model_.detector.unknown is None  # where clusters are not classes, none is an unknown class
     network = softmax(both.model_.scores(TEST) - both.model_.words.logits(TEST), axis=1)
     assert np.allclose(network, alone.predict_proba(TEST), atol=0.02)  # their random folds differ
 
