@@ -24,6 +24,7 @@ from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import is_auto
 from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
 from halflabel.encoders.loading import choose_encoder, load_encoder
+from halflabel.encoders.neighbours import NeighbourVote, texts_to_keep
 from halflabel.encoders.ngrams import fit_ngram_model
 from halflabel.encoders.text_encoder import BagOfWords, TextEncoder
 from halflabel.errors import DataError, SettingError
@@ -143,7 +144,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     if problem.task == "multi-class":
         model = calibrated(model, objective, problem, trainer.plan, settings.seed)
     if not trainer.discarded_steps:
-        model = with_words(model, objective, problem, trainer.plan, concat(labelled.texts, pool.texts), settings.seed)
+        model = with_votes(model, objective, problem, trainer.plan, concat(labelled.texts, pool.texts), settings.seed)
     if problem.task == "multi-label" and model.decision is None:
         model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
     facts["start"], facts["outlook"] = dict(problem.start.facts), outlook
@@ -348,14 +349,15 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
     return replace(model, unknown=UnknownDetector.fit(f[:n], y, f[n:], labels, number))
 
 
-def with_words(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, texts: Sequence[str],
+def with_votes(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, texts: Sequence[str],
                seed: int) -> TrainedModel:
-    """The model whose scores have those of a linear model on words added, which learned the pool's soft labels.
+    """The model whose scores have two votes added: of words, and of neighbours in the pool.
 
-    Its errors differ from those of the encoder. So that both have a vote of the same weight, logits of classes are
-    scaled as the network's are; for several labels per text both are log-odds already, and the decision takes their
-    mean. Temperature or decision are fitted on pool texts that another model of words did not learn. A decision needs
-    many, since it has a threshold for each label: two such models score a half each.
+    Both have learned the soft labels of the pool, but their errors differ from those of the encoder. So that all votes
+    have the same weight, logits of classes are scaled as the network's are; for several labels per text they are
+    log-odds already, and the decision takes their mean. Temperature or decision are fitted on pool texts that other
+    votes did not learn. A decision needs many, since it has a threshold for each label: two such models of words score
+    a half each. Neighbours vote for one label per text, if clusters of the pool are classes.
     """
     several = problem.task == "multi-label"
     number = min(plan.survey, problem.unlabelled) if several else min(CALIBRATION_TEXTS, problem.unlabelled // 5)
@@ -366,18 +368,29 @@ def with_words(model: TrainedModel, objective: Objective, problem: Problem, plan
     rows = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(sample)])
     held_out = problem.labelled + np.sort(sample[:number])
     folds = [held_out[::2], held_out[1::2]] if several else [held_out]
-    scores = outputs(objective, problem.inputs, np.concatenate(folds))[1].numpy()
     places = [np.searchsorted(rows, fold) for fold in folds]
     fitted = fit_ngram_model([texts[i] for i in rows.tolist()], y[rows], places, problem.task)
-    if fitted is None or not np.isfinite(scores).all():
+    if fitted is None:
         return model
-    (words, held_out_logits), temperature = fitted, model.temperature
+    kept = np.concatenate(folds)
+    if problem.start.clusters:
+        pool = sample[: max(number, texts_to_keep(model.shape.width, model.shape.labels))]
+        kept = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(pool)])
+    f, scores = (part.numpy() for part in outputs(objective, problem.inputs, kept))
+    if not np.isfinite(scores).all():
+        return model
+    (words, votes), neighbours, temperature = fitted, None, model.temperature
     if several:
-        decision = fit_decision(scores + held_out_logits, objective, problem, f"{number} unlabelled texts", votes=2)
+        decision = fit_decision(scores + votes, objective, problem, f"{number} unlabelled texts", votes=2)
         return replace(model, words=words.as_stored(), decision=decision)
+    if problem.start.clusters:
+        inside = np.searchsorted(kept, held_out)
+        every = NeighbourVote.of(f, y[kept])
+        votes, scores = votes + every.without(inside).logits(f[inside]), scores[inside]
+        neighbours = every.scaled(temperature).as_stored()
     confidence = problem.start.confidence or float(softmax(scores, temperature).max(axis=1).mean())
-    model.facts["temperature"] = fit_temperature(scores + temperature * held_out_logits, confidence)
-    return replace(model, words=words.scaled(temperature).as_stored())
+    model.facts["temperature"] = fit_temperature(scores + temperature * votes, confidence)
+    return replace(model, words=words.scaled(temperature).as_stored(), neighbours=neighbours)
 
 
 def make_decision(model: TrainedModel, dev: Corpus | None, objective: Objective, problem: Problem, plan: Plan,

@@ -18,8 +18,8 @@ from halflabel.atomic import write_text
 from halflabel.errors import ModelError
 
 CHECKSUMS = "checksums.json"
-MODEL_FILES = ("config.json", "decision.json", "unknown.safetensors", "words.safetensors", "encoder/**/*",
-               "encoder.safetensors", "model.safetensors",  # trained
+MODEL_FILES = ("config.json", "decision.json", "unknown.safetensors", "words.safetensors",
+               "neighbours.safetensors", "encoder/**/*", "encoder.safetensors", "model.safetensors",  # trained
                "export.json", "model.onnx", "tokenizer.json",  # exported
                "student.json", "student.safetensors")  # distilled
 CODE_ENTRIES = ("auto_map", "custom_pipelines")  # of a configuration, which name Python files
@@ -98,6 +98,19 @@ def read_json(file: Path, remedy: str = COPY_OR_RETRAIN) -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelError(f"{file} does not contain a JSON object; {remedy}")
     return content
+
+
+def read_arrays(file: Path, remedy: str = COPY_OR_RETRAIN) -> dict[str, Any]:
+    """The arrays in a safetensors file of a model."""
+    from safetensors import SafetensorError
+    from safetensors.numpy import load_file
+
+    if not file.is_file():
+        raise ModelError(f"{file} is missing; {remedy}")
+    try:
+        return dict(load_file(file))
+    except (OSError, SafetensorError) as error:
+        raise ModelError(f"{file} is damaged ({error}); {remedy}") from None
 
 
 def _parse(file: Path, remedy: str = COPY_OR_RETRAIN) -> Any:

@@ -54,12 +54,14 @@ def _matches(folder: Path, names: tuple[str, ...]) -> list[Path]:
 
 
 _CHECKPOINTS = CHECKPOINT + "[0-9]" * 8 + "/"
-MODEL = FolderKind(("config.json", "decision.json", "unknown.safetensors", "words.safetensors", "model.safetensors",
+MODEL = FolderKind(("config.json", "decision.json", "unknown.safetensors", "words.safetensors",
+                    "neighbours.safetensors", "model.safetensors",
                     "encoder.safetensors", "encoder/"), results=("model.safetensors",))
 RUN = FolderKind((*MODEL.names, "run.json", "metrics.jsonl", "checksums.json", "texts.safetensors", "labelled.jsonl",
                   _CHECKPOINTS),
                  results=("model.safetensors", _CHECKPOINTS))
-EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "words.safetensors", "checksums.json"),
+EXPORT = FolderKind(("export.json", "model.onnx", "tokenizer.json", "words.safetensors", "neighbours.safetensors",
+                     "checksums.json"),
                     results=("export.json",))
 STUDENT = FolderKind(("student.json", "student.safetensors", "checksums.json", "teacher/"), results=("student.json",))
 SPLIT = FolderKind(("split.json", *(f"{part}.{form}" for part in ("labelled", "unlabelled", "dev", "test")

@@ -81,7 +81,7 @@ def about_installation() -> dict[str, Any]:
 
 def about_model(folder: Path) -> dict[str, Any]:
     """A trained model, and how it was trained."""
-    from halflabel.persistence.model_folder import UNKNOWN, WORDS, read_config, read_decision
+    from halflabel.persistence.model_folder import NEIGHBOURS, UNKNOWN, WORDS, read_config, read_decision
 
     config = read_config(folder)
     ended, decision = config.get("run", {}), read_decision(folder, len(config["classes"]))
@@ -95,7 +95,7 @@ def about_model(folder: Path) -> dict[str, Any]:
             **config.get("compute", {}),
             "ended": ended.get("why"), "dev": ended.get("dev"), "notices": ended.get("notices", []),
             "temperature": config.get("temperature"), "can_abstain": (folder / UNKNOWN).is_file(),
-            "words_vote": (folder / WORDS).is_file(),
+            "words_vote": (folder / WORDS).is_file(), "neighbours_vote": (folder / NEIGHBOURS).is_file(),
             "last_metrics": last_metrics(folder), "start": config.get("start"), "outlook": config.get("outlook"),
             **about_decision(decision),
             **({} if decision is None else {"hard_labels": config.get("hard_labels", [])})}

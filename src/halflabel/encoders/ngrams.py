@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halflabel.errors import ModelError
+from halflabel.integrity import read_arrays
 from halflabel.types import Progress, Task
 
 Array = NDArray[np.floating]
@@ -142,15 +143,7 @@ class NgramModel:
 
 def read_ngram_model(file: Path, kind: Kind, labels: int, remedy: str) -> NgramModel:
     """A model from its tensors, if their types and shapes fit so many labels and all weights are finite."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import load_file
-
-    if not file.is_file():
-        raise ModelError(f"{file} is missing; {remedy}")
-    try:
-        tensors: dict[str, Any] = load_file(file)
-    except (OSError, SafetensorError) as error:
-        raise ModelError(f"{file} is damaged ({error}); {remedy}") from None
+    tensors = read_arrays(file, remedy)
     number = len(tensors["buckets"]) if "buckets" in tensors and tensors["buckets"].ndim else 0
     shapes = {"buckets": ("uint32", (number,)), "idf": ("float32", (number,)),
               "weights": ("float16", (number, labels)), "bias": ("float32", (labels,))}

@@ -9,11 +9,12 @@ by EM (the paper's equal variances in closed form). The other is logistic regres
    labels are those with and without the cluster model, in shares that follow from the likelihood of held-out labels.
 2. Mixture: the log-probabilities of the models are added with weights fitted by cross-validation.
 3. Smoothing: the soft labels of the pool are smoothed over a graph of nearest neighbours, as much as cross-validation
-   supports, and corrected by the words of the texts.
+   supports, and corrected by the words of the texts; then once more.
 4. Distillation: a linear model, logits = x W + b, is fitted to the soft labels.
 
 Class names, if there are any, are vectors too: each counts as a few labelled texts of the cluster model, if clusters
-that start from the names alone explain the labels. With names the cluster model can be fitted without any label.
+that start from the names alone explain the labels; as how many, held-out labels decide. With names the cluster model
+can be fitted without any label.
 
 Shapes: vectors x (N_l, H) and pool (N_u, H) of unit length, y (N_l,) columns of labels, M models.
 """
@@ -32,7 +33,13 @@ from numpy.typing import NDArray
 
 from halflabel.evaluation.confidence import held_out_distances, unit
 from halflabel.evaluation.decisions import sigmoid
-from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, sharpened, smoothed
+from halflabel.methods.label_smoothing import (
+    corrected_by_words,
+    match_confidence,
+    neighbour_graph,
+    sharpened,
+    smoothed,
+)
 from halflabel.methods.unknown_classes import LOG_ODDS, unknown_texts
 from halflabel.randomness import Stream, generator
 
@@ -87,10 +94,10 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         return ClosedForm(np.empty((0, labels)), model, weights, held_out=correct_of(held_out, weights))
     words = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
     uses_names = names is not None and names_fit_labels(names, x, y, sample, labels)
-    clusters: Fit = partial(gaussian_em, names=names) if uses_names else gaussian_em
+    candidates: list[Fit] = [partial(gaussian_em, names=names, name_mass=mass) for mass in NAME_MASSES]
     if not len(x):
-        return fit_unlabelled(clusters, words, pool, rows, labels)
-    known, halves = known_texts(clusters, x, y, sample, labels, seed)
+        return fit_unlabelled(candidates[0], words, pool, rows, labels)
+    clusters, known, halves = known_texts(candidates if uses_names else [gaussian_em], x, y, sample, labels, seed)
     rows, sample, words = rows[known], sample[known], words[np.concatenate([np.ones(len(x), dtype=bool), known])]
     trust = cluster_trust(cluster_evidence(halves), NAMED_TRUST if uses_names else PRIOR_TRUST)
     models, correct, soft = list[LinearModel](), list[tuple[int, int]](), np.zeros((len(sample), labels))
@@ -102,7 +109,11 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         clustered = np.exp(model.log_probabilities(sample))
         clustered = smoothed(graph, np.concatenate([one_hot, clustered]), alpha)[len(x) :]
         excess = trust * excess_confidence(clustered, power, posterior)
-        soft += trust * corrected_by_words(words, one_hot, sharpened(clustered, power), rounds=WORD_ROUNDS)
+        clustered = corrected_by_words(words, one_hot, sharpened(clustered, power), rounds=WORD_ROUNDS)
+        if alpha:
+            again = smoothed(graph, np.concatenate([one_hot, clustered]), alpha)[len(x) :]
+            clustered = corrected_by_words(words, one_hot, match_confidence(again, clustered))
+        soft += trust * clustered
         models.append(model)
         correct.append(correct_of(held_out, weights))
     if trust < 1.0:
@@ -121,24 +132,30 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
                       uses_words, uses_names and trust > 0.0, correct[int(shares.argmax())], 1.0 - known.mean())
 
 
-def known_texts(clusters: Fit, x: Array, y: Columns, pool: Array, labels: int, seed: int) -> tuple[Mask, HeldOut]:
-    """Which texts of a pool are of no unknown class (N_u,), and what each half of the labels says of models of them.
+def known_texts(candidates: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int, seed: int
+                ) -> tuple[Fit, Mask, HeldOut]:
+    """The best candidate for the cluster model, which texts of a pool are of no unknown class (N_u,), and what each
+    half of the labels says of models of these.
 
     What held-out labels say for the clusters of these texts rather than of all adds to the log-odds of unknown classes.
     If labels show no benefit from clusters, clusters are not classes, and one without labels is no unknown class.
     """
-    def validate(texts: Array) -> HeldOut:
-        return validate_halves([clusters, logistic_regression], x, y, texts, labels,
+    def validate(fits: Sequence[Fit], texts: Array) -> HeldOut:
+        return validate_halves([*fits, logistic_regression], x, y, texts, labels,
                                generator(seed, Stream.HELD_OUT_HALVES))
 
-    halves, found = validate(pool), unknown_texts(x, y, pool, labels, generator(seed, Stream.UNKNOWN_CLASSES))
+    everything = validate(candidates, pool)
+    each = [everything.of(i, len(candidates)) for i in range(len(candidates))]
+    best = int(np.argmax([cluster_evidence(halves) for halves in each]))
+    clusters, halves = candidates[best], each[best]
+    found = unknown_texts(x, y, pool, labels, generator(seed, Stream.UNKNOWN_CLASSES))
     if not found.mask.any():
-        return ~found.mask, halves
-    without = validate(pool[~found.mask])
+        return clusters, ~found.mask, halves
+    without = validate([clusters], pool[~found.mask])
     evidence = cluster_evidence(without)
     if evidence <= 0.0 or found.log_odds + evidence - cluster_evidence(halves) < LOG_ODDS:
-        return np.ones(len(pool), dtype=bool), halves
-    return ~found.mask, without
+        return clusters, np.ones(len(pool), dtype=bool), halves
+    return clusters, ~found.mask, without
 
 
 def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels: int) -> ClosedForm:
@@ -170,7 +187,7 @@ STAGES = ((1.0, 10, 0.9), (0.9, 8, 0.95))
 MORE_FAR = 2.0  # times as many pool texts as labelled ones are far from all classes if some are of unknown classes
 SMALLEST_VARIANCE = 1e-9  # if all texts of the pool are the same
 TOLERANCE = 5e-3  # mean change of the soft labels at which a stage ends
-NAME_MASS = 5.0  # texts that a class name counts as
+NAME_MASSES = (5.0, 10.0, 20.0)  # texts that a class name may count as; the first, if there are no labels to choose by
 EXPLAINED_BY_NAMES = 0.4  # share of the labels' entropy that clusters around the names have to explain
 NAME_RADIUS = 0.3  # distance of a class name from the centre of the pool, about that of a class mean
 
@@ -195,11 +212,12 @@ class LinearModel(NamedTuple):
 Fit = Callable[[Array, Columns, Array, int], LinearModel]  # x, y, pool, labels -> model
 
 
-def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array | None = None) -> LinearModel:
+def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array | None = None,
+                name_mass: float = NAME_MASSES[0]) -> LinearModel:
     """The cluster model: EM for Gaussian classes with one shared covariance; labelled texts keep their labels.
 
     Texts of the pool that are far from all classes do not count: EM would take a cluster of unknown texts for a part
-    of some class. The vectors of class names (K, H) count as NAME_MASS labelled texts each.
+    of some class. The vectors of class names (K, H) count as `name_mass` labelled texts each.
     """
     from scipy.special import softmax
 
@@ -208,7 +226,7 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     one_hot = np.eye(labels)[y]
     sums, counts = one_hot.T @ x, one_hot.sum(axis=0)
     if names is not None:
-        sums, counts = sums + NAME_MASS * NAME_RADIUS * name_directions(names), counts + NAME_MASS
+        sums, counts = sums + name_mass * NAME_RADIUS * name_directions(names), counts + name_mass
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
     variance = ((x**2).sum() + (pool**2).sum()) / (len(x) + len(pool))
@@ -301,6 +319,11 @@ class HeldOut(NamedTuple):
     pool: Array  # their vectors
     discount: float  # weight of a held-out text, since its models saw fewer labels than the final ones
 
+    def of(self, *models: int) -> HeldOut:
+        """The predictions of some of the models."""
+        return self._replace(models=[[fitted[i] for i in models] for fitted in self.models],
+                             log_p=self.log_p[list(models)])
+
 
 def cross_validate(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int,
                    rng: np.random.Generator) -> HeldOut:
@@ -351,7 +374,7 @@ def held_out_predictions(fits: Sequence[Fit], x: Array, y: Columns, pool: Array,
 def cluster_evidence(halves: HeldOut) -> float:
     """The log-likelihood that the cluster model adds to logistic regression on held-out labels."""
     _, with_clusters = fit_weights(halves, WEIGHT_PRIOR, WEIGHT_SPREAD)
-    _, without = fit_weights(halves._replace(log_p=halves.log_p[1:]), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
+    _, without = fit_weights(halves.of(1), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
     return without - with_clusters
 
 

@@ -90,7 +90,8 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
         notices.append(Notice(UNKNOWN.format(fitted.unknown)))
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
-    result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), facts=facts_of(fitted))
+    result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), clusters=fitted.trust > 0.0,
+                         facts=facts_of(fitted))
     if fitted.trust or not len(fitted.soft):
         return result
     return result._replace(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))

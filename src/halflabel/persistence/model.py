@@ -21,6 +21,7 @@ from halflabel.data.labels import Classes
 from halflabel.devices import Compute, check_finite, fits, shapes_only
 from halflabel.encoders.inference import encode, texts_at_once
 from halflabel.encoders.loading import restore_encoder
+from halflabel.encoders.neighbours import NeighbourVote
 from halflabel.encoders.ngrams import NgramModel
 from halflabel.encoders.text_encoder import Backend, TextEncoder
 from halflabel.errors import ModelError, OutputError, SettingError
@@ -41,12 +42,15 @@ from halflabel.nn.network import Network, Output, PrecomputedVectors
 from halflabel.output_folders import filled
 from halflabel.persistence.model_folder import (
     FORMAT,
+    WITHOUT_NEIGHBOURS,
     WITHOUT_WORDS,
     read_config,
     read_decision,
+    read_neighbours,
     read_unknown,
     read_words,
     write_decision,
+    write_neighbours,
     write_unknown,
     write_words,
 )
@@ -73,6 +77,7 @@ class TrainedModel:
     decision: Decision | None = None  # of multi-label models
     unknown: UnknownDetector | None = None  # of multi-class models, if they were trained on labelled texts
     words: NgramModel | None = None  # whose logits are added to the network's scores
+    neighbours: NeighbourVote | None = None  # whose logits are added as well; only beside words
     backend: Backend = "torch"
     consistent: bool = False  # encode few texts in the same precision as many
 
@@ -106,12 +111,13 @@ class TrainedModel:
         return encode(self.encoder, texts, progress, backend=self.backend)
 
     def classify(self, h: np.ndarray, texts: Sequence[str]) -> Output:
-        """The network's output for vectors (N, H), with the logits of the texts' words added to its scores."""
+        """The network's output for vectors (N, H), with the votes of words and neighbours added to its scores."""
         with torch.inference_mode():
             output = self.network.eval().classify(torch.from_numpy(h).to(self._device))
-            if self.words is None:
-                return output
-            return output._replace(scores=output.scores + torch.from_numpy(self.words.logits(texts)).to(self._device))
+            votes = [] if self.words is None else [self.words.logits(texts)]
+            votes += [] if self.neighbours is None else [self.neighbours.logits(h)]
+            return output._replace(scores=sum((torch.from_numpy(vote).to(self._device) for vote in votes),
+                                              output.scores))
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """p(k | x), (N, K); rows sum to one for multi-class models, labels are independent for multi-label ones."""
@@ -192,17 +198,19 @@ class TrainedModel:
         write_checksums(folder)
 
     def write_fitted_parts(self, folder: Path) -> None:
-        """Writes what is fitted after the last step, as far as the model has it: decision, class means, words."""
+        """Writes what is fitted after the last step, as far as the model has it: decision, class means, votes."""
         if self.decision is not None:
             write_decision(folder, self.decision)
         if self.unknown is not None:
             write_unknown(folder, self.unknown)
         if self.words is not None:
             write_words(folder, self.words)
+        if self.neighbours is not None:
+            write_neighbours(folder, self.neighbours)
 
     def config(self) -> dict[str, Any]:
         """The content of config.json: everything that is not a tensor."""
-        version = WITHOUT_WORDS if self.words is None else FORMAT
+        version = (WITHOUT_WORDS if self.words is None else WITHOUT_NEIGHBOURS if self.neighbours is None else FORMAT)
         return {"format": version, "method": self.method, "settings": self.settings, "task": self.task,
                 "classes": self.classes.to_json(), "shape": asdict(self.shape), "frozen": self.frozen} | self.facts
 
@@ -247,7 +255,9 @@ def load(folder: str | Path) -> TrainedModel:
     classes = Classes.from_json(config["classes"], folder / "config.json")
     return TrainedModel(encoder, network.eval(), classes, method.name, settings, shape, facts,
                         read_decision(folder, shape.labels), read_unknown(folder, shape.labels),
-                        read_words(folder, shape.labels) if config["format"] > WITHOUT_WORDS else None)
+                        read_words(folder, shape.labels) if config["format"] > WITHOUT_WORDS else None,
+                        read_neighbours(folder, (shape.width, shape.labels)) if config["format"] > WITHOUT_NEIGHBOURS
+                        else None)
 
 
 def _read_finite(file: Path) -> State:

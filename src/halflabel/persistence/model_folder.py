@@ -1,6 +1,6 @@
 """Model folders without torch: what all models have in common; the small files config.json, decision.json,
-unknown.safetensors and words.safetensors; and which texts a model was trained on: the labelled ones are kept, and 8
-bytes of hash for each.
+unknown.safetensors, words.safetensors and neighbours.safetensors; and which texts a model was trained on: the labelled
+ones are kept, and 8 bytes of hash for each.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from halflabel.atomic import replace_file, rust_os_error, write_text
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, Partial
 from halflabel.data.labels import Classes
+from halflabel.encoders.neighbours import NeighbourVote, read_neighbour_vote
 from halflabel.encoders.ngrams import NgramModel, read_ngram_model
 from halflabel.errors import ModelError
 from halflabel.evaluation.confidence import UnknownDetector
@@ -28,10 +29,11 @@ from halflabel.integrity import COPY_OR_RETRAIN, read_json, require, updating_ch
 from halflabel.notices import Notice
 from halflabel.types import Progress, Shape, Task
 
-FORMAT, WITHOUT_WORDS = 2, 1  # older versions read only models without words
+FORMAT, WITHOUT_NEIGHBOURS, WITHOUT_WORDS = 3, 2, 1  # older versions read only models without these votes
 DECISION = "decision.json"
 UNKNOWN = "unknown.safetensors"
 WORDS = "words.safetensors"
+NEIGHBOURS = "neighbours.safetensors"
 ENTRIES = {"method": str, "task": str, "settings": dict, "classes": list, "shape": dict, "frozen": bool}
 OPTIONAL_ENTRIES = {"plan": dict, "run": dict, "compute": dict, "hard_labels": list, "temperature": float}
 MAX_SIZE = 10**12  # of any number in a shape
@@ -139,6 +141,16 @@ def write_words(folder: Path, words: NgramModel) -> None:
 def read_words(folder: Path, labels: int, remedy: str = COPY_OR_RETRAIN) -> NgramModel:
     """words.safetensors of a model folder."""
     return read_ngram_model(folder / WORDS, "words", labels, remedy)
+
+
+def write_neighbours(folder: Path, neighbours: NeighbourVote) -> None:
+    """Writes neighbours.safetensors."""
+    _write_arrays(folder / NEIGHBOURS, neighbours.tensors())
+
+
+def read_neighbours(folder: Path, shape: tuple[int, int], remedy: str = COPY_OR_RETRAIN) -> NeighbourVote:
+    """neighbours.safetensors of a model folder, for vectors of that width and so many labels."""
+    return read_neighbour_vote(folder / NEIGHBOURS, shape, remedy)
 
 
 def write_text_hashes(folder: Path, labelled: Corpus, pool: Corpus) -> None:

@@ -40,8 +40,16 @@ from halflabel.errors import HalflabelError, MissingExtra, ModelError, OutputErr
 from halflabel.integrity import write_checksums
 from halflabel.methods.bdd import BalancedAngles, FixedBalance
 from halflabel.persistence.model import TrainedModel
-from halflabel.persistence.model_folder import write_words
-from halflabel.persistence.onnx_model import DESCRIPTION, FORMAT, GRAPH, WITHOUT_PREFIX, WITHOUT_WORDS, OnnxModel
+from halflabel.persistence.model_folder import write_neighbours, write_words
+from halflabel.persistence.onnx_model import (
+    DESCRIPTION,
+    FORMAT,
+    GRAPH,
+    WITHOUT_NEIGHBOURS,
+    WITHOUT_PREFIX,
+    WITHOUT_WORDS,
+    OnnxModel,
+)
 
 OUTPUTS = ["vectors", "scores", "probabilities", "label"]  # the last two only of multi-class models
 OPSET = 20
@@ -106,6 +114,8 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
         write_graph(model, place / GRAPH, texts[:CALIBRATION_TEXTS] if int8 else ())
         if model.words is not None:
             write_words(place, model.words)
+        if model.neighbours is not None:
+            write_neighbours(place, model.neighbours)
         facts = {"format": format_of(model), "halflabel": __version__,
                  "method": model.method, "task": model.task, "classes": model.classes.to_json(),
                  "max_tokens": encoder.max_tokens, "padding": encoder.padding, "int8": int8,
@@ -133,7 +143,9 @@ def export(model: TrainedModel, folder: Path, texts: Sequence[str], *, int8: boo
 
 def format_of(model: TrainedModel) -> int:
     """The oldest format that has all that the predictions of a model depend on."""
-    return FORMAT if model.words is not None else WITHOUT_WORDS if transformer_of(model).prefix else WITHOUT_PREFIX
+    if model.words is not None:
+        return WITHOUT_NEIGHBOURS if model.neighbours is None else FORMAT
+    return WITHOUT_WORDS if transformer_of(model).prefix else WITHOUT_PREFIX
 
 
 def parity(model: TrainedModel, exported: OnnxModel, texts: Sequence[str]) -> Parity:
@@ -231,11 +243,11 @@ def _fingerprint(model: TrainedModel) -> str:
     """A hash of everything that predictions depend on."""
     digest = hashlib.blake2b(f"{__version__} {transformer_of(model).fingerprint()}".encode(), digest_size=16)
     decision = model.rules.to_json() if model.task == "multi-label" else None
-    words = {} if model.words is None else model.words.tensors()
+    votes = [{} if vote is None else vote.tensors() for vote in (model.words, model.neighbours)]
     parts = [model.classes.to_json(), model.method, model.settings, decision, model.temperature]
     digest.update(json.dumps(parts, sort_keys=True).encode())
     network = {name: tensor.detach().cpu().contiguous().numpy() for name, tensor in model.network.state_dict().items()}
-    for name, array in sorted((network | words).items()):
+    for name, array in sorted((network | votes[0] | votes[1]).items()):
         digest.update(name.encode())
         digest.update(array.tobytes())
     return digest.hexdigest()

@@ -16,13 +16,14 @@ from halflabel.errors import MissingExtra, ModelError, OutputError, SettingError
 from halflabel.evaluation.confidence import softmax
 from halflabel.evaluation.decisions import Decision, finite
 from halflabel.integrity import read_json, refuse_code, require, verify
-from halflabel.persistence.model_folder import decision_from_json, read_words
+from halflabel.persistence.model_folder import decision_from_json, read_neighbours, read_words
 from halflabel.types import Progress, Task
 
 # read when onnxruntime is imported, which otherwise writes a device id and a database into the user's cache, to send
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
-FORMAT, WITHOUT_WORDS, WITHOUT_PREFIX = 3, 2, 1  # older versions read only exports without words, or a prefix
+# older versions read only exports without these votes, or a prefix
+FORMAT, WITHOUT_NEIGHBOURS, WITHOUT_WORDS, WITHOUT_PREFIX = 4, 3, 2, 1
 DESCRIPTION, GRAPH = "export.json", "model.onnx"
 ENTRIES = {"method": str, "task": str, "classes": list, "max_tokens": int, "padding": int, "decision": object}
 OPTIONAL_ENTRIES: dict[str, type] = {"prefix": str}
@@ -51,6 +52,8 @@ class OnnxModel:
                       if self.facts["format"] > WITHOUT_WORDS else None)
         self.tokenizer = Tokenizer(self.folder, self.facts["max_tokens"])
         self.session = _session(self.folder / GRAPH)
+        self.neighbours = (read_neighbours(self.folder, (self._shape("vectors")[0], len(self.classes)), COPY_OR_EXPORT)
+                           if self.facts["format"] > WITHOUT_NEIGHBOURS else None)
         self._check()
 
     def tokens(self, texts: Sequence[str]) -> list[np.ndarray]:
@@ -59,11 +62,15 @@ class OnnxModel:
 
     def vectors(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
         """Pooled encoder outputs, (N, H)."""
-        return self._run("vectors", texts, progress)
+        return self._run(["vectors"], texts, progress)[0]
 
     def scores(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
-        """cos(psi) or logits of each label, (N, K); those of a text's words are added to the graph's."""
-        scores = self._run("scores", texts, progress)
+        """cos(psi) or logits of each label, (N, K); votes of words and neighbours are added to the graph's."""
+        if self.neighbours is None:
+            scores, = self._run(["scores"], texts, progress)
+        else:
+            h, scores = self._run(["vectors", "scores"], texts, progress)
+            scores += self.neighbours.logits(h)
         return scores if self.words is None else finite(scores + self.words.logits(texts))
 
     def probabilities(self, texts: Sequence[str], progress: Progress | None = None) -> np.ndarray:
@@ -71,7 +78,7 @@ class OnnxModel:
         if self.decision is not None:
             return np.asarray(self.decision.probabilities(self.scores(texts, progress)))
         if self.words is None:
-            p = self._run("probabilities", texts, progress).astype(np.float64)
+            p = self._run(["probabilities"], texts, progress)[0].astype(np.float64)
         else:
             p = softmax(self.scores(texts, progress), self.facts["temperature"]).astype(np.float64)
         return np.asarray(p / p.sum(axis=1, keepdims=True)) if len(p) else p
@@ -80,7 +87,7 @@ class OnnxModel:
         """The label of each text; for multi-label models a tuple of labels."""
         if self.decision is not None:
             return list(self.classes.names_of(self.decision(self.scores(texts))))
-        labels = self._run("label", texts, None) if self.words is None else self.scores(texts).argmax(axis=1)
+        labels = self._run(["label"], texts, None)[0] if self.words is None else self.scores(texts).argmax(axis=1)
         return list(self.classes.names_of(labels))
 
     @property
@@ -114,16 +121,22 @@ class OnnxModel:
             raise ModelError(f"{self.folder / GRAPH} does not give one finite score for each of {len(self.classes)} "
                              f"classes; {COPY_OR_EXPORT}")
 
-    def _run(self, output: str, texts: Sequence[str], progress: Progress | None) -> np.ndarray:
-        shape = next(node.shape[1:] for node in self.session.get_outputs() if node.name == output)
-        values = np.empty((len(texts), *shape), dtype=np.int64 if output == "label" else np.float32)
+    def _shape(self, output: str) -> tuple[int, ...]:
+        """The shape of an output of the graph for one text."""
+        return next(tuple(node.shape[1:]) for node in self.session.get_outputs() if node.name == output)
+
+    def _run(self, outputs: list[str], texts: Sequence[str], progress: Progress | None) -> list[np.ndarray]:
+        values = [np.empty((len(texts), *self._shape(name)), np.int64 if name == "label" else np.float32)
+                  for name in outputs]
 
         def work(batch: Batch) -> None:
-            values[batch.rows] = self.session.run([output], {"ids": batch.ids, "mask": batch.mask})[0]
+            results = self.session.run(outputs, {"ids": batch.ids, "mask": batch.mask})
+            for value, result in zip(values, results, strict=True):
+                value[batch.rows] = result
 
         queue = batches(windows(self.tokens, texts), padding=self.facts["padding"], limit=TOKENS)
         run_workers(work, queue, workers=worker_count(cores(), len(texts)), total=len(texts), progress=progress)
-        return finite(values)
+        return [finite(value) for value in values]
 
 
 def description(folder: Path) -> dict[str, Any]:

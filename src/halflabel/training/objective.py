@@ -94,6 +94,7 @@ class StartResult(NamedTuple):
     trust: float = 1.0  # factor on the weight of the pool
     confidence: float | None = None  # in pool texts, on average, by held-out labels
     frequencies: np.ndarray | None = None  # (K,) of the labels, where labelled texts alone do not tell them
+    clusters: bool = False  # whether held-out labels or class names support that neighbours share their labels
     facts: Mapping[str, Any] = {}  # how labels, pool and names were used, for config.json
 
 
