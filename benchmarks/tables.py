@@ -399,14 +399,14 @@ def names() -> str:
     return markdown(["set", "labels per class", "no names", "names", "opaque names", "splits"], body)
 
 
-def words() -> str:
-    """Accuracy of lift's network alone, of the words alone, and of both."""
+def votes() -> str:
+    """Accuracy of lift's network alone, with words, and with neighbours as well."""
     body = []
-    for (name, plan, per_class), rows in sorted(grouped(lines("words"), "set", "plan", "per_class").items()):
+    for (name, plan, per_class), rows in sorted(grouped(lines("votes"), "set", "plan", "per_class").items()):
         body.append([name, plan, str(per_class), *(spread([row[who] for row in rows])
-                                                   for who in ("network", "words", "accuracy")),
+                                                   for who in ("network", "words", "all")),
                      f"{statistics.mean(row['calibration_error'] for row in rows):.3f}"])
-    return markdown(["set", "plan", "labels per class", "network", "words", "both", "calibration error of both"], body)
+    return markdown(["set", "plan", "labels per class", "network", "and words", "and neighbours", "calibration error of all"], body)
 
 
 def speed() -> str:
@@ -836,7 +836,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names, "names-several": names_several, "words": words,
+    "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,

@@ -55,8 +55,8 @@ def several(models: dict[str, TrainedModel]) -> TrainedModel:
 
 def test_scores_are_those_of_the_network_and_of_the_words(either: TrainedModel) -> None:
     assert either.words is not None
-    network = replace(either, words=None).scores(NEW)
-    assert np.allclose(either.scores(NEW), network + either.words.logits(NEW), atol=1e-3)
+    others = replace(either, words=None).scores(NEW)
+    assert np.allclose(either.scores(NEW), others + either.words.logits(NEW), atol=1e-3)
     assert np.abs(either.words.logits(NEW)).max() > 0.1
 
 
@@ -83,7 +83,8 @@ def test_words_of_the_pool_move_a_prediction(model: TrainedModel) -> None:
 
 def test_a_saved_model_predicts_the_same(either: TrainedModel, tmp_path: Path) -> None:
     either.save(tmp_path / "model")
-    assert json.loads((tmp_path / "model" / "config.json").read_text())["format"] == 2
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["format"] == (
+        3 if either.method == "lift" else 2)
     again = load(tmp_path / "model")
     assert np.array_equal(again.scores(NEW), either.scores(NEW))
     assert np.array_equal(again.probabilities(NEW), either.probabilities(NEW))
@@ -131,8 +132,10 @@ def test_an_export_predicts_the_same(either: TrainedModel, tmp_path: Path) -> No
     assert parity.probabilities < 1e-4 and parity.same_labels == 1.0
     exported = OnnxModel(tmp_path / "onnx")
     assert np.allclose(exported.probabilities(NEW), either.probabilities(NEW), atol=0.02)
-    assert exported.facts["format"] == 3 and exported.words is not None
-    assert np.allclose(exported.scores(NEW), exported._run("scores", NEW, None) + exported.words.logits(NEW))
+    assert exported.facts["format"] == (4 if either.method == "lift" else 3) and exported.words is not None
+    vectors, scores = exported._run(["vectors", "scores"], NEW, None)
+    neighbours = 0.0 if exported.neighbours is None else exported.neighbours.logits(vectors)
+    assert np.allclose(exported.scores(NEW), scores + neighbours + exported.words.logits(NEW), atol=1e-4)
     (tmp_path / "onnx" / "words.safetensors").unlink()
     write_checksums(tmp_path / "onnx")
     with pytest.raises(ModelError, match="export the model again"):

@@ -1,8 +1,9 @@
-"""What the vote of words adds to `lift`: accuracy and calibration error on training texts outside the sample.
+"""What the votes of words and neighbours add to `lift`, on training texts outside the sample.
 
-    python benchmarks/words.py --data FOLDER [--sets ag_news ...] [--per-class 2 10 25] [--seeds 0 1 2] [--plan laptop]
+    python benchmarks/votes.py --data FOLDER [--sets ag_news ...] [--per-class 2 10 25] [--seeds 0 1 2] [--plan laptop]
 
-One model is trained, and its predictions are compared with those of its network alone. No test text is used.
+One model is trained, and its accuracy is compared with that of its network alone and of its network with words. No
+test text is used.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ HELD_OUT = 3000  # texts outside the sample that are predicted
 
 def main() -> None:
     options = parse()
-    results = Results("words")
+    results = Results("votes")
     for seed, name, per_class in product(options.seeds, options.sets, options.per_class):
         key = {"set": name, "plan": options.plan, "per_class": per_class, "seed": seed}
         if not results.has(**key):
@@ -38,20 +39,18 @@ def main() -> None:
 
 
 def measure(split: Sample, plan: str, seed: int) -> dict[str, Any]:
-    """Accuracy and calibration error with and without the vote of words."""
+    """Accuracy of network, network with words, and all; the calibration error is that of all."""
     model = TextClassifier("lift", plan=plan, random_state=seed).fit(split.labelled.texts, split.labelled.labels,
                                                                      split.pool.texts).model_
     assert isinstance(model, TrainedModel) and model.words is not None
     rest = split.rest.take(range(min(HELD_OUT, len(split.rest))))
     truth = model.classes.matrix(rest.labels).argmax(axis=1)
-    both = cached_scores.scores(model, rest.texts)
-    words = model.words.logits(rest.texts)
-    p, alone = model.probabilities_of(both), replace(model, words=None)
-    right = p.argmax(axis=1) == truth
-    return {"unlabelled": len(split.pool), "n_test": len(rest), "accuracy": float(right.mean()),
-            "network": float((alone.probabilities_of(both - words).argmax(axis=1) == truth).mean()),
-            "words": float((words.argmax(axis=1) == truth).mean()),
-            "calibration_error": float(calibration_error(np.asarray(p.max(axis=1)), right))}
+    parts = {"network": replace(model, words=None, neighbours=None), "words": replace(model, neighbours=None), "all": model}
+    scores = {name: cached_scores.scores(part, rest.texts) for name, part in parts.items()}
+    p = model.probabilities_of(scores["all"])
+    return {"unlabelled": len(split.pool), "n_test": len(rest), "neighbours": model.neighbours is not None,
+            **{name: float((found.argmax(axis=1) == truth).mean()) for name, found in scores.items()},
+            "calibration_error": float(calibration_error(np.asarray(p.max(axis=1)), p.argmax(axis=1) == truth))}
 
 
 def parse() -> argparse.Namespace:
