@@ -85,12 +85,13 @@ def halflabel(method: str, split: Sample, test: Corpus, seed: int, names: Mappin
                                     "names" if names else "", options.encoder.name if options.encoder else "")))
         clf.save(options.save / folder.rstrip("-"))
     scores = cached_scores.scores(clf.model_, test.texts)
-    predicted = clf.classes_[scores.argmax(axis=1)]
+    truth = np.array(test.labels)
+    predicted = clf.classes_[scores.argmax(axis=1)].astype(truth.dtype)  # names alone are given as strings
     confidence = softmax(scores, clf.model_.temperature).max(axis=1)
     return {"predicted": predicted, "seconds": seconds, "name": clf.method, "plan": clf.plan,
             "steps": Plan.from_json(clf.model_.facts["plan"]).steps, "why": clf.termination_condition_,
             "confidence": float(confidence.mean()),
-            "ece": calibration_error(confidence, predicted == np.array(test.labels))}
+            "ece": calibration_error(confidence, predicted == truth)}
 
 
 def parse() -> argparse.Namespace:

@@ -406,7 +406,8 @@ def votes() -> str:
         body.append([name, plan, str(per_class), *(spread([row[who] for row in rows])
                                                    for who in ("network", "words", "all")),
                      f"{statistics.mean(row['calibration_error'] for row in rows):.3f}"])
-    return markdown(["set", "plan", "labels per class", "network", "and words", "and neighbours", "calibration error of all"], body)
+    return markdown(["set", "plan", "labels per class", "network", "and words", "and neighbours",
+                     "calibration error of all"], body)
 
 
 def speed() -> str:

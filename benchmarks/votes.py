@@ -45,7 +45,8 @@ def measure(split: Sample, plan: str, seed: int) -> dict[str, Any]:
     assert isinstance(model, TrainedModel) and model.words is not None
     rest = split.rest.take(range(min(HELD_OUT, len(split.rest))))
     truth = model.classes.matrix(rest.labels).argmax(axis=1)
-    parts = {"network": replace(model, words=None, neighbours=None), "words": replace(model, neighbours=None), "all": model}
+    parts = {"network": replace(model, words=None, neighbours=None), "words": replace(model, neighbours=None),
+             "all": model}
     scores = {name: cached_scores.scores(part, rest.texts) for name, part in parts.items()}
     p = model.probabilities_of(scores["all"])
     return {"unlabelled": len(split.pool), "n_test": len(rest), "neighbours": model.neighbours is not None,

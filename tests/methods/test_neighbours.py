@@ -42,7 +42,8 @@ class TestVote:
     def test_the_length_of_vectors_does_not_matter(self) -> None:
         h, y = two_groups()
         lengths = np.linspace(0.5, 20.0, len(h))[:, None]
-        assert np.allclose(NeighbourVote.of(lengths * h, y).logits(7.0 * h), NeighbourVote.of(h, y).logits(h), atol=1e-4)
+        longer = NeighbourVote.of(lengths * h, y).logits(7.0 * h)
+        assert np.allclose(longer, NeighbourVote.of(h, y).logits(h), atol=1e-4)
 
     def test_rounding_does_not_make_it_jump(self) -> None:
         """The neighbour that is about to be none any more has almost no weight."""
