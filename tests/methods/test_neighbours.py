@@ -12,7 +12,15 @@ import pytest
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.encoders.neighbours import FLOOR, MAX_NUMBERS, MAX_TEXTS, NEIGHBOURS, NeighbourVote, texts_to_keep
+from halflabel.encoders.neighbours import (
+    FLOOR,
+    MAX_NUMBERS,
+    MAX_TEXTS,
+    NEIGHBOURS,
+    NeighbourVote,
+    largest,
+    texts_to_keep,
+)
 from halflabel.errors import ModelError
 from halflabel.integrity import write_checksums
 from halflabel.persistence.model import TrainedModel, load
@@ -55,6 +63,12 @@ class TestVote:
         logits = vote.logits(np.stack([np.cos(along), np.sin(along)], axis=1))
         assert np.abs(np.diff(logits, axis=0)).max() < 0.01
         assert np.ptp(logits, axis=0).max() > 0.05
+
+    @pytest.mark.parametrize("columns", [17, 64, 600, 1000, 1023])
+    def test_the_largest_values_are_found(self, columns: int) -> None:
+        values = np.random.default_rng(0).normal(size=(50, columns)).astype(np.float32)
+        found = np.take_along_axis(values, largest(values, 16), axis=1)
+        assert np.array_equal(np.sort(found, axis=1), np.sort(values, axis=1)[:, -16:])
 
     def test_texts_can_be_left_out(self) -> None:
         h, y = two_groups()
