@@ -46,6 +46,7 @@ LOG_TEMPERATURES = (-3.0, 3.0)
 SCALES = (1.0, 0.3)  # of vectors of words beside n-grams, of which one is kept
 DEFAULT: Kind = "static"
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
+CERTAINTY = 0.9  # with which the held-out texts have to show that it does
 SPEED_TRIALS = 3  # thresholds that are tried, at most, to reach a speed-up
 FOLDS = 5  # of cross-fitting
 Z = 1.96  # of an interval of 95 %
@@ -375,11 +376,16 @@ def thresholds(confidence: Array) -> tuple[NDArray[np.int64], Matrix]:
 def agreeing_threshold(confidence: Array, same: Matrix, agree: float) -> float:
     """The lowest confidence from which a student may answer so that the cascade agrees with the teacher.
 
-    One disagreement more than was seen is allowed for, as in conformal risk control: then the expected agreement on
-    texts of the same kind is at least `agree`, although the threshold is chosen on the texts that it is measured on.
+    Few disagreements are seen, and by chance too few: the bound of Clopper and Pearson below which their share is with
+    `CERTAINTY`, on texts of the same kind, has to leave `agree`. It holds although the threshold is chosen by it, since
+    a lower threshold never has fewer disagreements.
     """
+    from scipy.stats import beta
+
     order, last = thresholds(confidence)
-    allowed = np.flatnonzero(last & (np.cumsum(~same[order]) + 1 <= (1.0 - agree) * (len(same) + 1) + 1e-9))
+    disagreements = np.cumsum(~same[order])
+    bound = beta.ppf(CERTAINTY, disagreements + 1, len(same) - disagreements)  # NaN if all disagree
+    allowed = np.flatnonzero(last & (bound <= 1.0 - agree))
     if not len(allowed):
         raise DataError(f"the student is never sure enough for an agreement of {agree:.1%} on {len(same)} held-out "
                         "texts, so nothing is written; lower --agree, or give a larger pool.")
