@@ -104,16 +104,20 @@ def markdown(head: list[str], body: list[list[str]]) -> str:
 
 def accuracy() -> str:
     """Accuracy on the official AG News test set by method and labels per class."""
-    rows = [row for row in lines("accuracy") if row["set"] == "ag_news"]
+    rows = [row for row in accuracy_lines() if row["set"] == "ag_news"]
     cells, shots = grouped(rows, "method", "per_class"), sorted({row["per_class"] for row in rows})
     body = []
-    for method in ("default", "setfit", "self-training", "logreg"):
+    for method, label in DECIDE.items():
         found = [cells.get((method, n), []) for n in shots]
         if any(found):
-            scores = [spread([row["accuracy"] for row in cell]) if cell else "not run" for cell in found]
-            seconds = [f"{statistics.mean(row['seconds'] for row in cell):.0f} s" if cell else "" for cell in found]
-            body.append([NAMES.get(method, method), *(x for pair in zip(scores, seconds, strict=True) for x in pair)])
-    return markdown(["method", *(x for n in shots for x in (f"{n} labels per class", "time"))], body)
+            body.append([label, *(spread([row["accuracy"] for row in cell]) if cell else "" for cell in found)])
+    return markdown(["", *(f"{n} labels per class" for n in shots)], body)
+
+
+def accuracy_lines() -> list[Line]:
+    """Runs of `benchmarks/accuracy.py` with the default encoder; `+names` after a method that was told class names."""
+    return [row | {"method": row["method"] + "+names" * bool(row.get("names"))} for row in lines("accuracy")
+            if not row.get("encoder")]
 
 
 def torture() -> str:
@@ -140,13 +144,15 @@ def torture() -> str:
     return markdown(["what", "how often", "result"], body)
 
 
-DECIDE = {"lift/laptop": "**halflabel**", "lift/frozen": "**halflabel**, plan `frozen`", "setfit": "SetFit",
-          "self-training": "self-training", "logreg": "logistic regression", "constant": "one class"}
+DECIDE = {"lift/laptop+names": "**halflabel**, told class names", "lift/laptop": "**halflabel**",
+          "lift/frozen+names": "**halflabel**, plan `frozen`, told class names",
+          "lift/frozen": "**halflabel**, plan `frozen`", "setfit": "SetFit", "self-training": "self-training",
+          "logreg": "logistic regression", "constant": "one class"}
 
 
 def decide() -> str:
     """Accuracy with 10 labels per class on each test set, and training time."""
-    cells = grouped((row for row in lines("accuracy") if row["per_class"] == 10), "set", "method")
+    cells = grouped((row for row in accuracy_lines() if row["per_class"] == 10), "set", "method")
     sets = sorted({name for name, _ in cells})
     body = []
     for method, label in DECIDE.items():
@@ -484,10 +490,9 @@ def growth() -> str:
 def calibration() -> str:
     """Expected calibration error by data set, labels per class and plan, with and without temperature.
 
-    Runs of the plan `laptop` are those of `benchmarks/accuracy.py` with its usual encoder and without class names.
+    Runs of the plan `laptop` are those of `benchmarks/accuracy.py`, with class names.
     """
-    laptop = [row | {"part": "test"} for row in lines("accuracy") if row["method"] == "lift/laptop" and "ece" in row
-              and not row.get("names") and not row.get("encoder")]
+    laptop = [row | {"part": "test"} for row in accuracy_lines() if row["method"] == "lift/laptop+names"]
     body = []
     for (name, shots, plan, part), rows in sorted(grouped([*lines("calibration"), *laptop], "set", "per_class", "plan",
                                                           "part").items()):
@@ -783,7 +788,7 @@ RULES = ("prior-quantile", "fixed")
 SEVERAL = ("arxiv54", "pubmed_mesh23", "goemotions")
 ANGULAR = ("bdd-ml", "am-ml")  # which decide by the first of the rules
 COMPARED = (*ANGULAR, "bce", "logreg", "setfit")
-NAMES = {"default": "**halflabel** (default)", "setfit": "SetFit",
+NAMES = {"setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32",
          "tuned": "plain PyTorch, bf16, sorted by length", "onnxruntime": "ONNX Runtime, fp32, sorted by length"}
