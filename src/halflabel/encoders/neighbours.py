@@ -85,7 +85,7 @@ def unit(h: NDArray[Any]) -> Floats:
     return np.asarray(h / np.maximum(np.linalg.norm(h, axis=1, keepdims=True), 1e-12), np.float32)
 
 
-def largest(values: Floats, number: int) -> Ints:
+def largest(values: NDArray[np.floating], number: int) -> Ints:
     """Columns of the largest values in each row, (N, M) -> (N, number), in any order.
 
     Columns are dealt to groups, and only those groups are searched whose largest values are the largest: the largest
@@ -93,7 +93,7 @@ def largest(values: Floats, number: int) -> Ints:
     """
     groups = values.shape[1] // GROUP
     if groups <= number:
-        return np.argpartition(values, -number, axis=1)[:, -number:]
+        return np.argpartition(values, values.shape[1] - number, axis=1)[:, values.shape[1] - number :]
     dealt = groups * GROUP
     best = values[:, :dealt].reshape(len(values), GROUP, groups).max(axis=1)
     chosen = np.argpartition(best, -number, axis=1)[:, -number:]

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.encoders.neighbours import NEIGHBOURS, largest
+
 Array = NDArray[np.floating]
 
-NEIGHBOURS = 15
 BLOCK = 1024  # rows whose similarities to all others are in memory at a time
 ITERATIONS = 40  # of the smoothing: the rest of the series is at most 0.9^40, or 1.5 %
 VOCABULARY = 30_000  # words and pairs of words
@@ -31,7 +32,7 @@ def neighbour_graph(x: Array, neighbours: int = NEIGHBOURS) -> Any:
         cosines = x[start : start + BLOCK] @ x.T
         rows = np.arange(len(cosines))
         cosines[rows, start + rows] = -np.inf  # a text is no neighbour of itself
-        columns = np.argpartition(-cosines, k - 1, axis=1)[:, :k]
+        columns = largest(cosines, k)
         nearest[start : start + BLOCK] = columns
         weight[start : start + BLOCK] = np.maximum(np.take_along_axis(cosines, columns, axis=1), 0.0) ** 3
     graph = sparse.csr_matrix((weight.ravel(), (np.repeat(np.arange(number), k), nearest.ravel())), (number, number))
