@@ -21,9 +21,15 @@ def store(depths: int, max_tokens: int = PLANS["frozen"].max_tokens) -> EncoderC
     return EncoderCache(cache_folder(), load_encoder(PLANS["frozen"].encoder, max_tokens, depths))
 
 
+def vectors(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
+    """`model.vectors` (N, H), from the cache if the encoder is frozen."""
+    if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
+        return model.vectors(texts)
+    return store(model.encoder.depths, model.encoder.max_tokens).vectors(texts)
+
+
 def scores(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
     """`model.scores` (N, K), from cached vectors if the encoder is frozen."""
     if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
         return model.scores(texts)
-    h = store(model.encoder.depths, model.encoder.max_tokens).vectors(texts)
-    return np.asarray(model.classify(h, texts).scores.numpy())
+    return np.asarray(model.classify(vectors(model, texts), texts).scores.numpy())

@@ -56,8 +56,7 @@ from halflabel.students.distillation import (
     best_trial,
     fit_features,
     fit_student,
-    vectors_of,
-    word_vectors,
+    vectors_of_words,
 )
 from halflabel.students.student import Student
 from protocol import RESULTS, Results, Sample, load, sample_per_class
@@ -111,7 +110,7 @@ def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], 
     shared = {"unlabelled": len(texts), "n_test": len(test)}
     lines: list[dict[str, Any]] = []
     ways: dict[str, Answer] = {"teacher": model.probabilities}
-    words, examples = word_vectors(model, texts), labelled_answers(taught)
+    words, examples = word_vectors(taught), labelled_answers(taught)
     for strength in dict.fromkeys(strength for strength, _ in wanted):
         lines.append(shared | {"model": "teacher", "strength": strength, "accuracy": float((expected == truth).mean())})
     for strength, kind in wanted:
@@ -157,6 +156,12 @@ def teach(data: Path, name: str, seed: int, plan: str, per_class: int, models: P
     return Taught(sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts)))
 
 
+def word_vectors(taught: Taught) -> WordVectors:
+    """The teacher's vectors of words and of the pool."""
+    texts = taught.sample.pool.texts
+    return WordVectors.of(taught.model, texts, cached_scores.vectors(taught.model, texts))
+
+
 def labelled_answers(taught: Taught) -> Examples:
     """The teacher's probabilities of the labelled texts."""
     sample, model, _ = taught
@@ -167,7 +172,8 @@ def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, wo
     """A student with no weights but those of the mean vector of a text's words."""
     features = fit_features("static", texts, len(teacher.classes), words)
     x = tf_idf_matrix(features, texts)
-    vectors = vectors_of(features, words, x)
+    vectors = vectors_of_words(features, words)
+    vectors /= np.sqrt(((x @ vectors) ** 2).sum() / len(texts))
     weights, bias = fit_linear(csr_matrix((len(texts), 0), dtype=np.float32), x @ vectors, p.astype(np.float32),
                                teacher.task, STRENGTH)
     return Student(teacher.classes, teacher.task, NgramModel(features, vectors @ weights, bias))
@@ -178,8 +184,7 @@ def time_command(options: argparse.Namespace, results: Results) -> None:
     taught = teach(options.data, "ag_news", 0, "frozen", SETS["ag_news"][0])
     assert taught is not None
     (_, model, p), texts = taught, taught.sample.pool.texts
-    student = fit_student("static", model, texts, p, word_vectors(model, texts),
-                          labelled_answers(taught))
+    student = fit_student("static", model, texts, p, word_vectors(taught), labelled_answers(taught))
     with TemporaryDirectory() as place:
         folder, file = Path(place) / "student", Path(place) / "texts.txt"
         student.save(folder)

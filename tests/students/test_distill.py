@@ -19,26 +19,29 @@ from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
 from halflabel.encoders.ngrams import BUCKETS, NgramModel, TfIdf, fit_linear, occurrences, tf_idf_matrix
-from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, ModelError, SettingError
 from halflabel.integrity import fingerprint, write_checksums
-from halflabel.persistence.model import load
+from halflabel.persistence.model import TrainedModel, load
 from halflabel.serve.batching import ServedModel
 from halflabel.students.cascade import Cascade, open_student
 from halflabel.students.distillation import (
+    RIDGE,
     SCALES,
     Examples,
     StudentCalibration,
     Trial,
+    WordVectors,
     agreeing_threshold,
     agreement,
     best_trial,
     distill,
     fit_and_try,
+    fit_features,
     fit_student,
     folds,
     intervals,
-    word_vectors,
+    vectors_of,
+    vectors_of_words,
 )
 from halflabel.students.student import Student, load_student, most_probable
 
@@ -115,7 +118,8 @@ def test_the_scale_of_vectors_with_likelier_answers_is_kept(model: Path, monkeyp
 
     monkeypatch.setattr("halflabel.students.distillation.fit_and_try", worse)
     teacher = load(model)
-    trial = best_trial("static", teacher, POOL, teacher.probabilities(POOL), word_vectors(teacher, POOL), NONE)
+    words = WordVectors.of(teacher, POOL, teacher.vectors(POOL))
+    trial = best_trial("static", teacher, POOL, teacher.probabilities(POOL), words, NONE)
     assert trial.words is not None and trial.words.scale == best and 0.0 < trial.calibration.loss < 1.0
     assert trial.refitted(POOL, teacher.probabilities(POOL), NONE).features.kind == "static"
 
@@ -161,25 +165,50 @@ def test_a_static_student_of_an_older_version_predicts_as_ever(student: Student,
     assert np.allclose(load_student(tmp_path / "old").scores(NEW), as_words.logits(NEW), atol=1e-5)
 
 
-def test_weights_of_word_vectors_become_those_of_the_words(model: Path) -> None:
+def test_weights_of_vectors_become_those_of_the_n_grams(model: Path) -> None:
     teacher = load(model)
-    p, words = teacher.probabilities(POOL), word_vectors(teacher, POOL)
-    assert words is not None and np.allclose(words.vectors.mean(axis=0), 0.0, atol=1e-4)
+    p, words = teacher.probabilities(POOL), WordVectors.of(teacher, POOL, teacher.vectors(POOL))
+    assert np.allclose(words.vectors.mean(axis=0), 0.0, atol=1e-4)
     words = words._replace(scale=0.3)
     fitted = fit_student("static", teacher, POOL, p, words, NONE)
     x = tf_idf_matrix(fitted.features, POOL)
-    vectors = np.zeros((x.shape[1], words.vectors.shape[1]), np.float32)
-    vectors[fitted.features.feature_of[words.buckets]] = words.vectors
-    means = x @ vectors
-    means *= 0.3 / np.sqrt((means**2).sum(axis=1).mean())
-    weights, bias = fit_linear(x, means, p.astype(np.float32), "multi-class", 0.03)
-    expected = x @ weights[: x.shape[1]] + means @ weights[x.shape[1] :] + bias
+    sums = x @ vectors_of(fitted.features, words, x)
+    assert np.sqrt((sums**2).sum(axis=1).mean()) == pytest.approx(0.3, rel=1e-3)
+    weights, bias = fit_linear(x, sums, p.astype(np.float32), "multi-class", 0.03)
+    expected = x @ weights[: x.shape[1]] + sums @ weights[x.shape[1] :] + bias
     assert np.allclose(fitted.scores(POOL), expected, atol=1e-2)  # what the optimizer leaves open
 
 
-def test_a_bag_of_words_has_no_vectors_of_words(model: Path) -> None:
-    teacher = replace(load(model), encoder=BagOfWords.fit(POOL, 9, tf_idf=False))
-    assert word_vectors(teacher, POOL) is None
+def test_a_model_of_words_has_a_student_without_vectors() -> None:
+    texts, labels = tiny_texts(20)
+    teacher = TextClassifier("nb-em").fit(texts, labels, POOL).model_
+    assert isinstance(teacher, TrainedModel)
+    student = distill(teacher, Corpus(POOL, [None] * len(POOL)))
+    assert student.report["agreement"] > 0.8 and student.features.kind == "static"
+
+
+def test_vectors_of_n_grams_bring_texts_near_to_the_teachers_vectors(model: Path) -> None:
+    """They minimise ||X V - H||^2 + lambda ||V - a V_0||^2, up to their scale."""
+    teacher = load(model)
+    words = WordVectors.of(teacher, POOL, teacher.vectors(POOL))
+    features = fit_features("static", POOL, len(teacher.classes), words)
+    x = tf_idf_matrix(features, POOL)
+    first, found = vectors_of_words(features, words), vectors_of(features, words, x)
+    sums = x @ first - (x @ first).mean(axis=0)
+    a = (sums * words.texts).sum() / (sums**2).sum()
+    dense = x.toarray().astype(np.float64)
+    change = np.linalg.solve(dense.T @ dense + RIDGE * np.eye(x.shape[1]), dense.T @ (words.texts - a * sums))
+    expected = a * first + change
+    expected *= words.scale / np.sqrt(((dense @ expected) ** 2).sum(axis=1).mean())
+    assert np.allclose(found, expected, atol=1e-3)
+
+    def error(vectors: np.ndarray) -> float:
+        own = x @ vectors
+        own -= own.mean(axis=0)
+        own *= (own * words.texts).sum() / (own**2).sum()
+        return float(((own - words.texts) ** 2).sum())
+
+    assert error(found) < 0.8 * error(first)
 
 
 def test_a_saved_student_predicts_the_same(student: Student, small: Path) -> None:

@@ -134,6 +134,13 @@ class TrainedModel:
         scores, distances = self.scores_with_distances(texts, progress)
         return self.probabilities_of(scores), distances
 
+    def with_vectors(self, texts: Sequence[str], progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
+        """Probabilities (N, K), and vectors of the encoder, (N, H)."""
+        parts = [(finite(output.scores.cpu().numpy()), output.h.cpu().numpy())
+                 for output in self._outputs(texts, progress)]
+        scores, h = (np.concatenate(part) for part in zip(*parts, strict=True))
+        return self.probabilities_of(scores), h
+
     def scores_with_distances(self, texts: Sequence[str], progress: Progress | None = None
                               ) -> tuple[np.ndarray, np.ndarray]:
         """Scores (N, K), and how far each text is from the nearest class, (N,)."""

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, TextLabel
+from halflabel.encoders.neighbours import unit
 from halflabel.encoders.ngrams import (
     KINDS,
     MAX_FEATURES,
@@ -43,7 +44,9 @@ VOCABULARY = 30_000  # words of the encoder's vocabulary that a static student k
 STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
-SCALES = (1.0, 0.3)  # of vectors of words beside n-grams, of which one is kept
+SCALES = (2.0, 0.3)  # of vectors of n-grams beside the n-grams themselves, of which one is kept
+RIDGE = 3.0  # penalty on how far vectors of n-grams are from those of words
+RIDGE_TEXTS = 4_000  # whose vectors they are fitted to, at most
 DEFAULT: Kind = "static"
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
 CERTAINTY = 0.9  # with which the held-out texts have to show that it does
@@ -108,10 +111,14 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = DEFAULT, casc
                         f"{MIN_TEXTS}, better thousands.")
     rows = shuffled(generator(seed, Stream.DISTILLATION), len(pool))[:POOL_LIMIT]
     texts = [pool.texts[int(i)] for i in rows]
-    p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
+    words = None
+    if kind == "static" and not isinstance(teacher.encoder, BagOfWords):
+        (p, h), teacher_seconds = timed(lambda: teacher.with_vectors(texts, progress))
+        words = WordVectors.of(teacher, texts, h, progress)
+    else:
+        p, teacher_seconds = timed(lambda: teacher.probabilities(texts, progress))
     known = Examples.of(teacher, examples, texts)
-    trial = best_trial(kind, teacher, texts, p, word_vectors(teacher, texts, progress) if kind == "static" else None,
-                       known)
+    trial = best_trial(kind, teacher, texts, p, words, known)
     # a threshold holds for the student that it was chosen for, with more texts it would be sure of more
     fitted = trial.student if cascade is not None else trial.refitted(texts, p, known)
     _, student_seconds = timed(lambda: fitted.probabilities(texts))
@@ -151,29 +158,33 @@ class Examples(NamedTuple):
 
 
 class WordVectors(NamedTuple):
-    """Words by the buckets of their hashes, (W,), their vectors, (W, H), and how long a text's mean of them is made."""
+    """The teacher's vectors of words and of the texts that a student learns."""
 
-    buckets: NDArray[np.int64]
-    vectors: Floats
-    scale: float = SCALES[0]
+    buckets: NDArray[np.int64]  # (W,) hashes of the words
+    vectors: Floats  # (W, H), centred
+    texts: Floats  # (N, H) of unit length, then centred
+    scale: float = SCALES[0]  # how long the vectors of texts by their n-grams are made
 
+    @classmethod
+    def of(cls, teacher: TrainedModel, texts: Sequence[str], h: Array, progress: Progress | None = None) -> WordVectors:
+        """For texts with vectors h (N, H): their words, and those of the teacher's vocabulary.
 
-def word_vectors(teacher: TrainedModel, texts: Sequence[str], progress: Progress | None = None) -> WordVectors | None:
-    """The teacher's vectors, centred, of the words of the texts and of its vocabulary; None if these are its features.
+        The vocabulary has words that new texts may have although the pool does not.
+        """
+        words = distinct_words([*texts, *teacher.encoder.vocabulary()[:VOCABULARY]])
+        rows, buckets = occurrences(words, "words")
+        vectors = teacher.vectors(words, progress)[rows].astype(np.float32)
+        f = unit(h)
+        return cls(buckets, vectors - vectors.mean(axis=0), f - f.mean(axis=0))
 
-    The vocabulary has words that new texts may have although the pool does not.
-    """
-    if isinstance(teacher.encoder, BagOfWords):
-        return None
-    words = distinct_words([*texts, *teacher.encoder.vocabulary()[:VOCABULARY]])
-    rows, buckets = occurrences(words, "words")
-    vectors = teacher.vectors(words, progress)[rows].astype(np.float32)
-    return WordVectors(buckets, vectors - vectors.mean(axis=0))
+    def without(self, number: int) -> WordVectors:
+        """The same without the first texts."""
+        return self._replace(texts=self.texts[number:])
 
 
 def best_trial(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Array, words: WordVectors | None,
                examples: Examples, strength: float = STRENGTH) -> Trial:
-    """Of one trial for each scale of the vectors of words, that with the most likely answers to held-out texts.
+    """Of one trial for each scale of the vectors of n-grams, that with the most likely answers to held-out texts.
 
     Likelihood tells close scales apart where agreement, a count of few texts, does not.
     """
@@ -187,7 +198,8 @@ def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
     """A student that learned the teacher's probabilities of most texts, (N, K), and was tried on the first ones."""
     held_out = min(MAX_HELD_OUT, int(HELD_OUT * len(texts)))
     hidden, answers = texts[:held_out], Answers.of(teacher, p[:held_out])
-    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], words, examples, strength)
+    learned = None if words is None else words.without(held_out)
+    fitted = fit_student(kind, teacher, texts[held_out:], p[held_out:], learned, examples, strength)
     calibration = StudentCalibration.fit(fitted.scores(hidden), answers, teacher)
     fitted = calibration(fitted)
     scores = fitted.scores(hidden)
@@ -213,8 +225,8 @@ def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
                 examples: Examples, strength: float = STRENGTH) -> Student:
     """A linear model of the teacher's probabilities, so that a text counts as much as the teacher is sure of it.
 
-    With vectors of words, a text also has the mean vector of its words as features. Since that is linear in its TF-IDF
-    values, the weights of these features become part of those of the words: similar words get similar weights.
+    With vectors of words, a text also has the sum of its n-grams' vectors as features. Since that is linear in its
+    TF-IDF values, the weights of these features become part of those of the n-grams: similar ones get similar weights.
     """
     texts, y = [*texts, *examples.texts], np.concatenate([p, examples.p]).astype(np.float32)
     features = fit_features(kind, texts, len(teacher.classes), words)
@@ -228,12 +240,33 @@ def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
 
 
 def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
-    """The vectors of features that are words, (F, H), scaled so that means by rows of x (N, F) are of their length."""
-    vectors = np.zeros((len(features.buckets), 0 if words is None else words.vectors.shape[1]), np.float32)
-    if words is not None:
-        found = features.feature_of[words.buckets]
-        vectors[found[found >= 0]] = words.vectors[found >= 0]
-        vectors *= words.scale / (np.sqrt(((x @ vectors) ** 2).sum() / x.shape[0]) + EPSILON)
+    """Vectors of the features, (F, H), whose sums by rows of x (N, F) are near the teacher's vectors of the texts.
+
+    They are fitted to some of the texts by ridge regression, V = a V_0 + X' (X X' + lambda)^-1 (H - a X V_0), whose
+    penalty draws them to the teacher's vectors of single words V_0, since most n-grams are in few texts.
+    """
+    from scipy.linalg import cho_factor, cho_solve
+
+    if words is None:
+        return np.zeros((len(features.buckets), 0), np.float32)
+    vectors = vectors_of_words(features, words)
+    x_some, h = x[:RIDGE_TEXTS], words.texts[:RIDGE_TEXTS]
+    x_some = x_some[: len(h)]  # texts after them are labelled ones
+    sums = x_some @ vectors
+    sums -= sums.mean(axis=0)
+    a = float((sums * h).sum() / ((sums**2).sum() + EPSILON))
+    gram = (x_some @ x_some.T).toarray()
+    gram[np.diag_indices_from(gram)] += np.float32(RIDGE)
+    vectors = a * vectors + x_some.T @ cho_solve(cho_factor(gram), h - a * sums)
+    return np.asarray(vectors * (words.scale / (np.sqrt(((x @ vectors) ** 2).sum() / x.shape[0]) + EPSILON)),
+                      np.float32)
+
+
+def vectors_of_words(features: TfIdf, words: WordVectors) -> Floats:
+    """The teacher's vectors of the features that are words, (F, H), 0 for others."""
+    vectors = np.zeros((len(features.buckets), words.vectors.shape[1]), np.float32)
+    found = features.feature_of[words.buckets]
+    vectors[found[found >= 0]] = words.vectors[found >= 0]
     return vectors
 
 
