@@ -153,7 +153,7 @@ def teach(data: Path, name: str, seed: int, plan: str, per_class: int, models: P
         model = TextClassifier("lift", plan=plan, random_state=seed).fit(
             sample.labelled.texts, sample.labelled.labels, sample.pool.texts).model_
     assert isinstance(model, TrainedModel)
-    return Taught(sample, model, model.probabilities_of(cached_scores.scores(model, sample.pool.texts)))
+    return Taught(sample, model, model.probabilities_of(cached_scores.scores(model.as_if_new(), sample.pool.texts)))
 
 
 def word_vectors(taught: Taught) -> WordVectors:
@@ -165,7 +165,8 @@ def word_vectors(taught: Taught) -> WordVectors:
 def labelled_answers(taught: Taught) -> Examples:
     """The teacher's probabilities of the labelled texts."""
     sample, model, _ = taught
-    return Examples(sample.labelled.texts, model.probabilities_of(cached_scores.scores(model, sample.labelled.texts)))
+    return Examples(sample.labelled.texts, model.probabilities_of(
+        cached_scores.scores(model.as_if_new(), sample.labelled.texts)))
 
 
 def vectors_alone(teacher: TrainedModel, texts: Sequence[str], p: np.ndarray, words: WordVectors) -> Student:

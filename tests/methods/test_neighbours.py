@@ -75,6 +75,15 @@ class TestVote:
         rows = np.flatnonzero(y[:, 1])
         assert np.exp(NeighbourVote.of(h, y).without(rows).logits(h))[:, 1] == pytest.approx(FLOOR, abs=1e-5)
 
+    def test_a_text_may_be_no_neighbour_of_itself(self) -> None:
+        h, y = two_groups()
+        odd = y.copy()
+        odd[0] = y[1]  # a label unlike that of its neighbours
+        vote = NeighbourVote.of(h, odd)
+        others = replace(vote, skips_itself=True)
+        assert vote.logits(h[:1])[0, 1] > -2.0 > others.logits(h[:1])[0, 1]
+        assert np.allclose(others.logits(h[:1]), vote.without(np.array([0])).logits(h[:1]), atol=1e-4)
+
     def test_fewer_texts_than_neighbours(self) -> None:
         h, y = two_groups(4)
         assert NeighbourVote.of(h, y).logits(h).shape == (4, 2)

@@ -18,6 +18,7 @@ Ints = NDArray[np.integer]
 NEIGHBOURS = 15
 FLOOR = 0.01  # added to the shares of labels among the neighbours, so that they have logarithms
 MAX_TEXTS, MAX_NUMBERS = 10_000, 1 << 23  # pool texts that are kept, and the numbers of all: 16 MB in float16
+SAME = 0.999  # cosine from which on two texts are the same, though their vectors differ by rounding
 GROUP = 32  # texts of which the nearest is found first
 BLOCK = 1024  # texts whose similarities to all kept texts are in memory at a time
 
@@ -35,6 +36,7 @@ class NeighbourVote:
     vectors: Floats  # (N, H) of unit length, seen from there
     labels: Floats  # (N, K) soft labels
     scale: float = 1.0
+    skips_itself: bool = False  # whether a text that is one of these is no neighbour of itself
 
     @classmethod
     def of(cls, h: NDArray[Any], labels: NDArray[Any]) -> NeighbourVote:
@@ -48,6 +50,8 @@ class NeighbourVote:
         nearest = min(NEIGHBOURS, len(self.vectors) - 1)
         for start in range(0, len(h), BLOCK):
             cosines = unit(unit(h[start : start + BLOCK]) - self.centre) @ self.vectors.T
+            if self.skips_itself:
+                cosines[cosines > SAME] = -1.0
             rows = largest(cosines, nearest + 1)
             cosines = np.take_along_axis(cosines, rows, axis=1)
             weights = cosines - cosines.min(axis=1, keepdims=True) + np.float32(1e-6)

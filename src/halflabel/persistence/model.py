@@ -8,7 +8,7 @@ import hashlib
 import json
 import platform
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -133,6 +133,11 @@ class TrainedModel:
         """Probabilities (N, K), and how far each text is from the nearest class, (N,)."""
         scores, distances = self.scores_with_distances(texts, progress)
         return self.probabilities_of(scores), distances
+
+    def as_if_new(self) -> TrainedModel:
+        """The model for texts of its pool, whose own labels have no part in the vote of neighbours then."""
+        return self if self.neighbours is None else replace(
+            self, neighbours=replace(self.neighbours, skips_itself=True))
 
     def with_vectors(self, texts: Sequence[str], progress: Progress | None = None) -> tuple[np.ndarray, np.ndarray]:
         """Probabilities (N, K), and vectors of the encoder, (N, H)."""

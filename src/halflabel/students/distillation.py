@@ -103,9 +103,10 @@ def distill(teacher: TrainedModel, pool: Corpus, *, student: str = DEFAULT, casc
     It also learns the teacher's answers on `examples`, the labelled texts that the teacher was trained on. With a goal
     for a cascade the student gets a threshold. On `labelled` texts, which must not be in the pool, accuracy is
     measured: by cross-fitting with `refit` if the teacher was trained on most of them, as hashes of the texts that it
-    was `trained_on` tell, else on the others.
+    was `trained_on` tell, else on the others. The teacher answers texts of its own pool as it would new ones, for which
+    the student is to agree with it.
     """
-    kind = check_kind(student)
+    kind, teacher = check_kind(student), teacher.as_if_new()
     if len(pool) < MIN_TEXTS:
         raise DataError(f"{pool.source} has {len(pool)} texts to learn from, which is too few; give at least "
                         f"{MIN_TEXTS}, better thousands.")
@@ -446,7 +447,7 @@ def cross_fitted(trial: Trial, texts: Sequence[str], labelled: Corpus, refit: Re
     vectors, parts = trial.teacher.vectors(texts), []
     for fold in folds(labelled.labels, seed):
         others = labelled.take(sorted({*range(len(labelled))} - {*fold}))
-        teacher = refit(others)
+        teacher = refit(others).as_if_new()
         p = teacher.probabilities_of(teacher.classify(vectors, texts).scores.cpu().numpy())
         again = fit_and_try(trial.student.features.kind, teacher, texts, p, trial.words,
                             Examples.of(teacher, others.texts if report["labelled"] else [], texts), trial.strength)
