@@ -405,6 +405,22 @@ def names() -> str:
     return markdown(["set", "labels per class", "no names", "names", "opaque names", "splits"], body)
 
 
+def trust() -> str:
+    """Runs of the closed form below labels alone, with a switch and with the mixture that replaced it."""
+    rows, body = lines("trust"), []
+    ways: dict[str, Callable[[Line], float]] = {
+        "labels alone": lambda row: row["labels_only"],
+        "switch": lambda row: row["trust_1" if row["evidence"] >= 3.0 else "trust_0"],
+        "mixture (`lift`)": lambda row: row["mixture"]}
+    for name, way in ways.items():
+        losses = [row["labels_only"] - way(row) for row in rows]
+        noise = [2 * (2 * row["labels_only"] * (1 - row["labels_only"]) / row["n_test"]) ** 0.5 for row in rows]
+        body.append([name, str(len(rows)), f"{statistics.mean(way(row) for row in rows):.3f}",
+                     str(sum(loss > 0 for loss in losses)),
+                     str(sum(loss > bound for loss, bound in zip(losses, noise, strict=True))), f"{max(losses):.3f}"])
+    return markdown(["", "runs", "mean accuracy", "below labels alone", "by more than noise", "largest loss"], body)
+
+
 def votes() -> str:
     """Accuracy of lift's network alone, with words, and with neighbours as well."""
     body = []
@@ -842,7 +858,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
+    "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes, "trust": trust,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,
