@@ -11,7 +11,6 @@ from halflabel.atomic import cache_folder
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.encoder import Encoder
 from halflabel.encoders.loading import load_encoder
-from halflabel.nn.network import PrecomputedVectors
 from halflabel.persistence.model import TrainedModel
 from halflabel.plans import PLANS
 
@@ -23,13 +22,13 @@ def store(depths: int, max_tokens: int = PLANS["frozen"].max_tokens) -> EncoderC
 
 def vectors(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
     """`model.vectors` (N, H), from the cache if the encoder is frozen."""
-    if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
+    if not (model.frozen and isinstance(model.encoder, Encoder)):
         return model.vectors(texts)
     return store(model.encoder.depths, model.encoder.max_tokens).vectors(texts)
 
 
 def scores(model: TrainedModel, texts: Sequence[str]) -> np.ndarray:
     """`model.scores` (N, K), from cached vectors if the encoder is frozen."""
-    if not isinstance(model.network.encoder, PrecomputedVectors) or not isinstance(model.encoder, Encoder):
+    if not model.frozen:
         return model.scores(texts)
     return np.asarray(model.classify(vectors(model, texts), texts).scores.numpy())
