@@ -52,7 +52,6 @@ from halflabel.students.distillation import (
     STRENGTH,
     Examples,
     WordVectors,
-    agreeing_threshold,
     best_trial,
     fit_features,
     fit_student,
@@ -116,7 +115,7 @@ def run(data: Path, name: str, part: str, wanted: Sequence[tuple[float, Kind]], 
     for strength, kind in wanted:
         trial = best_trial(kind, model, texts, p, words if kind == "static" else None, examples, strength)
         student = trial.refitted(texts, p, examples)
-        both = Cascade(trial.student, agreeing_threshold(trial.confidence, trial.same, AGREE), lambda: model)
+        both = Cascade(trial.student, trial.agreeing_threshold(AGREE), lambda: model)
         chosen = {} if trial.words is None else {"scale": trial.words.scale}
         lines += [shared | {"strength": strength} | chosen | line
                   for line in measure(kind, student, both, test, truth, expected)]

@@ -217,11 +217,11 @@ def tf_idf_matrix(features: TfIdf, texts: Sequence[str]) -> Any:
 
 
 def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterations: int = ITERATIONS,
-               first_bias: Array | float = 0.0) -> tuple[Floats, Floats]:
+               first_bias: Array | float = 0.0, offset: Array | float = 0.0) -> tuple[Floats, Floats]:
     """Logistic regression of soft labels y (N, K) on sparse x (N, F) and dense z (N, H): a softmax, or sigmoids.
 
-    Returns weights (F + H, K) and bias (K,), which starts from the first one. For sigmoids, labels that are NaN do not
-    count.
+    Returns weights (F + H, K) and bias (K,), which starts from the first one, of logits to which the offset (N, K) is
+    added. For sigmoids, labels that are NaN do not count.
     """
     from scipy.optimize import minimize
     from scipy.special import expit, log_softmax
@@ -232,7 +232,7 @@ def fit_linear(x: Any, z: Floats, y: Array, task: Task, strength: float, iterati
     def loss(flat: Array) -> tuple[float, Array]:
         w = flat.reshape(shape)
         narrow = w[:-1].astype(np.float32)
-        scores = (x @ narrow[:number] + z @ narrow[number:] + w[-1]).astype(np.float32)
+        scores = (x @ narrow[:number] + z @ narrow[number:] + w[-1] + offset).astype(np.float32)
         if task == "multi-class":
             log_p = log_softmax(scores, axis=1)
             value, error = -(y * log_p).sum(), np.exp(log_p) - y

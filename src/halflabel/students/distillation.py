@@ -45,8 +45,11 @@ STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
 EPSILON = 1e-9
 LOG_TEMPERATURES = (-3.0, 3.0)
 SCALES = (2.0, 0.3)  # of vectors of n-grams beside the n-grams themselves, of which one is kept
-RIDGE = 3.0  # penalty on how far vectors of n-grams are from those of words
+RIDGE = 1.0  # penalty on how far vectors of n-grams are from those of words
 RIDGE_TEXTS = 4_000  # whose vectors they are fitted to, at most
+PRIOR = 0.5  # share of naive Bayes in the weights that a penalty draws those of n-grams to
+LOG_FACTORS = (-4.0, 4.0)  # of naive Bayes
+BLOCK = 512  # held-out texts that are compared with the others at a time
 DEFAULT: Kind = "static"
 AGREE = 0.99  # share of texts to which a cascade gives the teacher's labels, unless another is asked for
 CERTAINTY = 0.9  # with which the held-out texts have to show that it does
@@ -204,8 +207,16 @@ def fit_and_try(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
     calibration = StudentCalibration.fit(fitted.scores(hidden), answers, teacher)
     fitted = calibration(fitted)
     scores = fitted.scores(hidden)
+    unlike = None if words is None else least_like(words.texts[:held_out], words.texts[held_out:])
     return Trial(fitted, calibration, teacher, hidden, confidence(fitted, scores), fitted.labels_of(scores),
-                 answers.chosen, words, strength)
+                 answers.chosen, words, strength, unlike)
+
+
+def least_like(f: Floats, others: Floats) -> Matrix:
+    """Which half of the vectors f (N, H) are farthest from the nearest of the others, (N,)."""
+    f, others = unit(f), unit(others)
+    nearest = np.concatenate([(f[start : start + BLOCK] @ others.T).max(axis=1) for start in range(0, len(f), BLOCK)])
+    return np.asarray(nearest <= np.median(nearest))
 
 
 def timed(work: Callable[[], Any]) -> tuple[Any, float]:
@@ -228,28 +239,49 @@ def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
 
     With vectors of words, a text also has the sum of its n-grams' vectors as features. Since that is linear in its
     TF-IDF values, the weights of these features become part of those of the n-grams: similar ones get similar weights.
+    For one label per text, the penalty draws weights of n-grams to those of naive Bayes instead of 0, as in NBSVM.
     """
     texts, y = [*texts, *examples.texts], np.concatenate([p, examples.p]).astype(np.float32)
     features = fit_features(kind, texts, len(teacher.classes), words)
     x = tf_idf_matrix(features, texts)
-    vectors = vectors_of(features, words, x)
+    vectors, sums = vectors_of(features, words, x)
     present = np.flatnonzero(np.bincount(x.indices, minlength=x.shape[1]))  # the others have no weights but by vectors
-    fitted, bias = fit_linear(x[:, present], x @ vectors, y, teacher.task, strength)
+    x = x[:, present]
+    prior = naive_bayes(x, y) if teacher.task == "multi-class" else np.zeros((len(present), y.shape[1]), np.float32)
+    fitted, bias = fit_linear(x, sums, y, teacher.task, strength, offset=x @ prior)
     weights = vectors @ fitted[len(present) :]
-    weights[present] += fitted[: len(present)]
+    weights[present] += fitted[: len(present)] + prior
     return Student(teacher.classes, teacher.task, NgramModel(features, weights, bias))
 
 
-def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
+def naive_bayes(x: Any, y: Floats) -> Floats:
+    """`PRIOR` of the weights (F, K) that naive Bayes gives the columns of x (N, F) by soft labels y (N, K).
+
+    These are log-ratios of a column's frequency with the class and without, times the factor at which y is most likely:
+    naive Bayes counts n-grams that occur together as if each were evidence by itself.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
+
+    share = y.mean(axis=0) + np.float32(EPSILON)
+    with_class = x.T @ y + share
+    without = np.maximum(np.asarray(x.sum(axis=0)).reshape(-1, 1) + 1.0 - with_class, EPSILON)
+    weights = (np.log(with_class / with_class.sum(axis=0)) - np.log(without / without.sum(axis=0))).astype(np.float32)
+    scores, bias = x @ weights, np.log(share)
+    found = minimize_scalar(lambda log_factor: -(y * log_softmax(np.exp(log_factor) * scores + bias, axis=1)).sum(),
+                            bounds=LOG_FACTORS, method="bounded")
+    return np.asarray(PRIOR * np.exp(found.x) * weights, np.float32)
+
+
+def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> tuple[Floats, Floats]:
     """Vectors of the features, (F, H), whose sums by rows of x (N, F) are near the teacher's vectors of the texts.
 
     They are fitted to some of the texts by ridge regression, V = a V_0 + X' (X X' + lambda)^-1 (H - a X V_0), whose
-    penalty draws them to the teacher's vectors of single words V_0, since most n-grams are in few texts.
+    penalty draws them to the teacher's vectors of single words V_0, since most n-grams are in few texts. Also the sums,
+    (N, H), each by vectors that were fitted without the text, as for a new one: those with it would be too near.
     """
-    from scipy.linalg import cho_factor, cho_solve
-
     if words is None:
-        return np.zeros((len(features.buckets), 0), np.float32)
+        return np.zeros((len(features.buckets), 0), np.float32), np.zeros((x.shape[0], 0), np.float32)
     vectors = vectors_of_words(features, words)
     x_some, h = x[:RIDGE_TEXTS], words.texts[:RIDGE_TEXTS]
     x_some = x_some[: len(h)]  # texts after them are labelled ones
@@ -258,9 +290,13 @@ def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> Floats:
     a = float((sums * h).sum() / ((sums**2).sum() + EPSILON))
     gram = (x_some @ x_some.T).toarray()
     gram[np.diag_indices_from(gram)] += np.float32(RIDGE)
-    vectors = a * vectors + x_some.T @ cho_solve(cho_factor(gram), h - a * sums)
-    return np.asarray(vectors * (words.scale / (np.sqrt(((x @ vectors) ** 2).sum() / x.shape[0]) + EPSILON)),
-                      np.float32)
+    inverse = np.linalg.inv(gram)
+    residuals = inverse @ (h - a * sums)
+    vectors = a * vectors + x_some.T @ residuals
+    sums = x @ vectors
+    sums[: len(h)] -= residuals * (1.0 / np.diag(inverse) - RIDGE)[:, None]  # to leave one out, in closed form
+    scale = words.scale / (np.sqrt((sums**2).sum() / len(sums)) + EPSILON)
+    return np.asarray(scale * vectors, np.float32), np.asarray(scale * sums, np.float32)
 
 
 def vectors_of_words(features: TfIdf, words: WordVectors) -> Floats:
@@ -355,6 +391,7 @@ class Trial:
     expected: Matrix  # the teacher's, (N, K)
     words: WordVectors | None = None
     strength: float = STRENGTH
+    unlike: Matrix | None = None  # which texts are least like those that were learned, (N,); unknown without vectors
 
     def refitted(self, texts: Sequence[str], p: Array, examples: Examples) -> Student:
         """The student that learned from all texts, with the temperature of the one that was tried."""
@@ -365,7 +402,7 @@ class Trial:
         """The confidence from which the student answers in a cascade, and how that does; seconds are per text."""
         if goal.speed_up is None:
             agree = AGREE if goal.agree is None else goal.agree
-            threshold = agreeing_threshold(self.confidence, self.same, agree)
+            threshold = self.agreeing_threshold(agree)
             return threshold, self.figures(threshold, teacher_seconds) | {"agree": agree}
         aim = goal.speed_up
         for _ in range(SPEED_TRIALS):
@@ -375,6 +412,11 @@ class Trial:
                 break
             aim *= goal.speed_up / figures["speed_up"]
         return threshold, figures
+
+    def agreeing_threshold(self, agree: float) -> float:
+        """That of the texts least like the learned ones: texts in use are less like the pool than its own are."""
+        rows = slice(None) if self.unlike is None else self.unlike
+        return agreeing_threshold(self.confidence[rows], self.same[rows], agree)
 
     @property
     def same(self) -> Matrix:
