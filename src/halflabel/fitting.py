@@ -271,9 +271,9 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     if plan.frozen:
         inputs = once(lambda: VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop))
     elif encoder.frozen_layers:
-        inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop))
+        inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop, limit=plan.step_tokens))
     else:
-        inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
+        inputs = TokenInputs(encoder, views, drop=plan.token_drop, limit=plan.step_tokens, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     weight = None if weights is None else weights[y.argmax(dim=1)]
     return Problem(inputs, y, len(pool), len(views), known, find(settings.method).task, start, weight)
