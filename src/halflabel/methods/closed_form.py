@@ -3,7 +3,8 @@
 Two linear models are combined. The *cluster model* uses the pool: Gaussian classes with one shared covariance, fitted
 by EM (the paper's equal variances in closed form). The other is logistic regression on the labelled texts alone.
 
-0. Clusters of the pool that no labelled text belongs to are left out (`unknown_classes.py`).
+0. Clusters of the pool that no labelled text belongs to are left out of the cluster model, and what is in them for
+   certain is left out of all steps (`unknown_classes.py`).
 1. Trust: each half of the labels evaluates the cluster model fitted with the other half. Where the pool clusters
    by something else than the labels (by topic, when the labels are sentiments), EM follows those clusters. The soft
    labels are those with and without the cluster model, in shares that follow from the likelihood of held-out labels.
