@@ -2,11 +2,12 @@
 
     python benchmarks/accuracy.py --data FOLDER [--name ag_news] [--per-class 25 10] [--seeds 0 1 2 3 4]
         [--methods default lift/frozen lift/laptop constant logreg self-training setfit]
-        [--names] [--encoder FOLDER] [--save FOLDER] [--minutes 60]
+        [--names] [--encoder FOLDER] [--save FOLDER] [--minutes 60] [--results sealed]
 
 Training time does not include the vectors of a frozen encoder, which are cached. With `--names` halflabel is told the
 class names of the set, and `--per-class 0` trains it on these and unlabelled texts alone. `--save` keeps the models.
 Beside other jobs, `--minutes` prevents that a plan for 15 minutes is shortened; `steps` says how many it had.
+`--results` names the file in benchmarks/results: sets that nothing was chosen on have one of their own.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from sklearn.metrics import f1_score
 
 import cached_scores
 from halflabel import TextClassifier
@@ -32,14 +34,15 @@ from names import SUBJECTS
 from protocol import Results, Sample, load, sample_per_class
 from rivals import RIVALS
 
-POOLS = {"ag_news": 10_000, "arxiv_topics10": 6000, "clinc150": 9000, "sst5": 4000}  # unlabelled texts
+POOLS = {"ag_news": 10_000, "arxiv_topics10": 6000, "clinc150": 9000, "sst5": 4000,  # unlabelled texts
+         "trec6": 4000, "ohsumed23": 2500, "mr2": 5000}
 
 
 def main() -> None:
     options = parse()
     if options.threads:
         torch.set_num_threads(options.threads)
-    results = Results("accuracy")
+    results = Results(options.results)
     test = load(options.data, options.name, "test", options.test)
     train = load(options.data, options.name, "train")
     truth = np.array(test.labels)
@@ -57,8 +60,9 @@ def main() -> None:
                     line = RIVALS[method](split, test, seed)
                 else:
                     line = halflabel(method, split, test, seed, names, options)
-                accuracy = float(np.mean(line.pop("predicted") == truth))
-                results.add(**key, accuracy=accuracy, n_test=len(test), **line)
+                predicted = line.pop("predicted")
+                accuracy, macro_f1 = float(np.mean(predicted == truth)), f1_score(truth, predicted, average="macro")
+                results.add(**key, accuracy=accuracy, macro_f1=float(macro_f1), n_test=len(test), **line)
                 print(key, round(accuracy, 4), line.get("ece"), round(line["seconds"], 1), flush=True)
 
 
@@ -107,6 +111,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--save", type=Path, help="a folder that the trained models are saved in")
     parser.add_argument("--minutes", type=float, help="of the plan, instead of its own")
     parser.add_argument("--threads", type=int, default=0)
+    parser.add_argument("--results", default="accuracy")
     options = parser.parse_args()
     options.unlabelled = POOLS[options.name]
     return options

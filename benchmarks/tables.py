@@ -432,6 +432,15 @@ def votes() -> str:
                      "calibration error of all"], body)
 
 
+def contrast() -> str:
+    """Accuracy of fine-tuned lift by the weight of contrast against label anchors."""
+    body = [[name, str(per_class), f"{weight:g}", *(spread([row[who] for row in rows])
+                                                    for who in ("network", "accuracy"))]
+            for (name, per_class, weight), rows in sorted(grouped(lines("contrast"), "set", "per_class",
+                                                                  "weight").items())]
+    return markdown(["set", "labels per class", "weight of contrast", "network", "with votes"], body)
+
+
 def speed() -> str:
     """Texts per second of the two loops, medians over repeats, and their ratio."""
     by = grouped(lines("speed"), "loop")
@@ -859,6 +868,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 TABLES: dict[str, Callable[[], str]] = {
     "accuracy": accuracy, "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes, "trust": trust,
+    "contrast": contrast,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,

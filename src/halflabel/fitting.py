@@ -33,7 +33,7 @@ from halflabel.evaluation.decisions import Decision
 from halflabel.evaluation.metrics import multi_class, multi_label
 from halflabel.integrity import read_json
 from halflabel.methods.registry import Method, find
-from halflabel.methods.unknown_classes import unknown_texts
+from halflabel.methods.unknown_classes import find_unknown_classes
 from halflabel.nn.network import HiddenHead, PrecomputedVectors
 from halflabel.nn.pseudo_labels import (
     REASONS,
@@ -271,9 +271,9 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     if plan.frozen:
         inputs = once(lambda: VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop))
     elif encoder.frozen_layers:
-        inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop))
+        inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop, limit=plan.step_tokens))
     else:
-        inputs = TokenInputs(encoder, views, drop=plan.token_drop, cache=cache)
+        inputs = TokenInputs(encoder, views, drop=plan.token_drop, limit=plan.step_tokens, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
     weight = None if weights is None else weights[y.argmax(dim=1)]
     return Problem(inputs, y, len(pool), len(views), known, find(settings.method).task, start, weight)
@@ -345,7 +345,8 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
         return model
     y, f, number = problem.y.argmax(dim=1).cpu().numpy(), unit(f), None
     if problem.start.facts.get("unknown"):  # held-out labels support that clusters without labels are unknown classes
-        number = unknown_texts(f[:n], y, f[n:], labels, generator(seed, Stream.UNKNOWN_CLASSES)).number
+        found = find_unknown_classes(f[:n], y, f[n:], labels, generator(seed, Stream.UNKNOWN_CLASSES))
+        number = None if found is None else found.number(f[n:])
     return replace(model, unknown=UnknownDetector.fit(f[:n], y, f[n:], labels, number))
 
 

@@ -22,8 +22,8 @@ PLANS: dict[str, Plan] = {
     "laptop": Plan(
         name="laptop", frozen=False, encoder="minilm", epochs=4, epoch_steps=50, passes=INFINITE,
         warmup=50, labelled_batch=8, unlabelled_batch=24, encoder_rate=5e-5, head_rate=1e-3, schedule="linear",
-        ema=0.98, weight_decay=0.01, clip=1.0, dropout=False, embeddings=False, token_drop=0.15, max_tokens=128,
-        survey=1000, minutes=15.0,
+        ema=0.98, weight_decay=0.01, clip=1.0, dropout=False, embeddings=False, token_drop=0.15, max_tokens=256,
+        step_tokens=128, survey=1000, minutes=15.0,
     ),
     # Half of the entries of a vector are dropped in training, as dropout does inside a fine-tuned encoder.
     "frozen": Plan(
@@ -39,7 +39,7 @@ _LIMITS: dict[str, tuple[float, float]] = {
     "unlabelled_batch": (1, 1e6), "warmup_batch": (0, 1e6), "encoder_rate": (0.0, 1.0), "head_rate": (0.0, 1.0),
     "ema": (0.0, 0.999999),
     "passes": (1e-3, float("inf")), "weight_decay": (0.0, 1.0), "clip": (1e-6, float("inf")), "token_drop": (0.0, 0.9),
-    "max_tokens": (4, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
+    "max_tokens": (4, 1e6), "step_tokens": (0, 1e6), "survey": (1, 1e12), "minutes": (1e-3, float("inf")),
     "frozen_layers": (0, 1e3),
 }
 CHOICES: dict[str, tuple[str, ...]] = {"schedule": ("constant", "linear"), "guard": ("on", "off")}

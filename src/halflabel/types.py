@@ -46,11 +46,12 @@ class Plan:
     dropout: bool  # keep the encoder's dropout
     embeddings: bool  # train the word embeddings too: half of the weights of a small encoder
     token_drop: float  # share of a training text's tokens, or of a frozen vector's entries, that are dropped at random
-    max_tokens: int
+    max_tokens: int  # longer texts are truncated
     survey: int  # pool texts in the evaluation pass of an epoch, at most
     minutes: float  # time budget; infinite for none
     warmup_batch: int = 0  # labelled texts in a warm-up step; 0 for labelled_batch
     guard: Literal["on", "off"] = "on"  # abandon the pool if the predicted labels collapse to few
+    step_tokens: int = 0  # tokens of a text in a training step, at most; 0 for max_tokens
     frozen_layers: int = 0  # lowest layers that are not trained; their hidden states are computed once and cached
 
     @property

@@ -219,6 +219,19 @@ def test_frozen_layers_drop_the_same_tokens(tiny_encoder: str, tmp_path: Path) -
     assert torch.equal(masks[0].sum(dim=1), masks[1].sum(dim=1)) and masks[0].sum() < tokens(rows, views)[1].sum()
 
 
+def test_training_steps_cut_long_texts_and_evaluation_does_not(tiny_encoder: str, tmp_path: Path) -> None:
+    encoder = load_encoder(tiny_encoder)
+    texts, rows, views = ["one two three four five six seven", "one two"], np.arange(2), np.zeros(2, dtype=int)
+    whole, cut = TokenInputs(encoder, [texts]), TokenInputs(encoder, [texts], limit=5)
+    ids = whole.tokens[0]
+    assert len(ids[0]) > 5 >= len(ids[1])
+    step = cut(rows, views, np.random.default_rng(0))
+    assert step[0][0, :5].tolist() == [*ids[0][:4], ids[0][-1]] and step[1][0].sum() == 5
+    assert step[0][1, : len(ids[1])].tolist() == ids[1].tolist()
+    assert all(torch.equal(a, b) for a, b in zip(cut(rows, views), whole(rows, views), strict=True))
+    assert np.array_equal(cut.encoded(rows, encoder), whole.encoded(rows, encoder))
+
+
 def test_encoders_with_inseparable_layers_are_refused(tiny_encoder: str, tmp_path: Path,
                                                    monkeypatch: pytest.MonkeyPatch) -> None:
     encoder = load_encoder(tiny_encoder)

@@ -193,6 +193,15 @@ def test_weights_are_drawn_to_those_of_naive_bayes(model: Path) -> None:
     assert np.isfinite(fit_student("words", teacher, POOL, never, None, NONE).linear.weights).all()
 
 
+def test_naive_bayes_counts_less_with_few_texts_per_class(model: Path) -> None:
+    from scipy.sparse import vstack
+
+    p = load(model).probabilities(POOL).astype(np.float32)
+    x = tf_idf_matrix(fit_features("words", POOL, p.shape[1]), POOL)
+    few, many = naive_bayes(x, p), naive_bayes(vstack([x] * 20), np.tile(p, (20, 1)))
+    assert np.linalg.norm(many) > 3 * np.linalg.norm(few) > 0.0
+
+
 def test_a_model_of_words_has_a_student_without_vectors() -> None:
     texts, labels = tiny_texts(20)
     teacher = TextClassifier("nb-em").fit(texts, labels, POOL).model_

@@ -70,16 +70,16 @@ class Inputs(Protocol):
 
 
 class TokenInputs:
-    """Padded token ids and mask, (N, T) each; in training a share of the tokens is dropped.
+    """Padded token ids and mask, (N, T) each; in training long texts are cut and a share of the tokens is dropped.
 
     Only pools on disk need a cache.
     """
 
-    def __init__(self, encoder: TextEncoder, views: Sequence[Sequence[str]], *, drop: float = 0.0,
+    def __init__(self, encoder: TextEncoder, views: Sequence[Sequence[str]], *, drop: float = 0.0, limit: int = 0,
                  cache: EncoderCache | None = None) -> None:
         self.tokens = [encoder.tokens(texts) if cache is None else cache.token_ids(texts) for texts in views]
         self.lengths = lengths(self.tokens[0])
-        self.encoder, self.drop, self.width = encoder, drop, encoder.width
+        self.encoder, self.drop, self.limit, self.width = encoder, drop, limit, encoder.width
         self.special = np.array(sorted(encoder.special), dtype=np.int32)
 
     def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Rng = None) -> tuple[Tensor, ...]:
@@ -87,10 +87,15 @@ class TokenInputs:
         return padded([text[self.kept(text, rng)] for text in ids], self.encoder)
 
     def kept(self, ids: np.ndarray, rng: Rng) -> np.ndarray:
-        """Which tokens of a text are not dropped, (T,); special tokens never are."""
-        if rng is None or not self.drop:
-            return np.ones(len(ids), dtype=bool)
-        return (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
+        """Which tokens of a text are neither cut nor dropped, (T,); the last one, and special ones, never are."""
+        kept = np.ones(len(ids), dtype=bool)
+        if rng is None:
+            return kept
+        if self.drop:
+            kept = (rng.random(len(ids)) >= self.drop) | np.isin(ids, self.special)
+        if self.limit:
+            kept[self.limit - 1 : -1] = False
+        return kept
 
     def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
         """Vectors of rows, (N, H)."""
@@ -129,8 +134,8 @@ class HiddenStateInputs(TokenInputs):
     """
 
     def __init__(self, encoder: TextEncoder, views: Sequence[Sequence[str]], cache: EncoderCache, *,
-                 drop: float = 0.0) -> None:
-        super().__init__(encoder, views, drop=drop, cache=cache)
+                 drop: float = 0.0, limit: int = 0) -> None:
+        super().__init__(encoder, views, drop=drop, limit=limit, cache=cache)
         check_separable(encoder, self.tokens[0][:4])
         self.states = [cache.frozen_states(tokens) for tokens in self.tokens]
 

@@ -3,7 +3,8 @@
 Two linear models are combined. The *cluster model* uses the pool: Gaussian classes with one shared covariance, fitted
 by EM (the paper's equal variances in closed form). The other is logistic regression on the labelled texts alone.
 
-0. Clusters of the pool that no labelled text belongs to are left out (`unknown_classes.py`).
+0. Clusters of the pool that no labelled text belongs to are left out of the cluster model, and what is in them for
+   certain is left out of all steps (`unknown_classes.py`).
 1. Trust: each half of the labels evaluates the cluster model fitted with the other half. Where the pool clusters
    by something else than the labels (by topic, when the labels are sentiments), EM follows those clusters. The soft
    labels are those with and without the cluster model, in shares that follow from the likelihood of held-out labels.
@@ -40,7 +41,7 @@ from halflabel.methods.label_smoothing import (
     sharpened,
     smoothed,
 )
-from halflabel.methods.unknown_classes import LOG_ODDS, unknown_texts
+from halflabel.methods.unknown_classes import LOG_ODDS, UnknownClasses, find_unknown_classes
 from halflabel.randomness import Stream, generator
 
 Array = NDArray[np.floating]
@@ -77,7 +78,7 @@ class ClosedForm(NamedTuple):
     uses_words: bool = False
     uses_names: bool = False
     held_out: tuple[int, int] = (0, 0)  # labelled texts that were held out: predicted right, and all
-    unknown: float = 0.0  # share of the pool that is of unknown classes and was left out
+    unknown: float = 0.0  # share of the pool that is of unknown classes, which the cluster model leaves out
 
 
 def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, *, seed: int,
@@ -93,17 +94,16 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         model, weights, held_out = fit_mixture([logistic_regression], x, y, sample, labels, rng)
         return ClosedForm(np.empty((0, labels)), model, weights, held_out=correct_of(held_out, weights))
     words = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
-    uses_names = names is not None and names_fit_labels(names, x, y, sample, labels)
-    candidates: list[Fit] = [partial(gaussian_em, names=names, name_mass=mass) for mass in NAME_MASSES]
     if not len(x):
-        return fit_unlabelled(candidates[0], words, pool, rows, labels)
-    clusters, known, halves = known_texts(candidates if uses_names else [gaussian_em], x, y, sample, labels, seed)
-    rows, sample, words = rows[known], sample[known], words[np.concatenate([np.ones(len(x), dtype=bool), known])]
-    trust = cluster_trust(cluster_evidence(halves), NAMED_TRUST if uses_names else PRIOR_TRUST)
+        return fit_unlabelled(partial(gaussian_em, names=names), words, pool, rows, labels)
+    clusters, kept, unknown = known_texts(names, x, y, sample, labels, seed)
+    fit, uses_names, halves, evidence = clusters
+    rows, sample, words = rows[kept], sample[kept], words[np.concatenate([np.ones(len(x), dtype=bool), kept])]
+    trust = cluster_trust(evidence, NAMED_TRUST if uses_names else PRIOR_TRUST)
     models, correct, soft = list[LinearModel](), list[tuple[int, int]](), np.zeros((len(sample), labels))
     alpha, power, excess, uses_words = 0.0, 1.0, 0.0, trust > 0.0
     if trust > 0.0:
-        model, weights, held_out = fit_mixture([clusters, logistic_regression], x, y, sample, labels, rng)
+        model, weights, held_out = fit_mixture([fit, logistic_regression], x, y, sample, labels, rng)
         alpha, power, posterior = choose_smoothing(held_out, weights, x, y, labels)
         graph = neighbour_graph(np.concatenate([x, sample]))
         clustered = np.exp(model.log_probabilities(sample))
@@ -122,40 +122,71 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         alone, words_help = np.exp(model.log_probabilities(sample)), words_improve(halves, weights, words, one_hot)
         if not trust and not words_help:
             return ClosedForm(np.exp(model.log_probabilities(pool)), model, weights, held_out=correct[0],
-                              unknown=1.0 - known.mean())
+                              unknown=unknown)
         uses_words = uses_words or words_help
         soft += (1.0 - trust) * (corrected_by_words(words, one_hot, alone, rounds=WORD_ROUNDS) if words_help else alone)
         models.append(model)
     shares = np.array([share for share in (trust, 1.0 - trust) if share])
     model = distil(weighted_sum(models, shares), np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
     return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, trust * alpha, power, excess, trust,
-                      uses_words, uses_names and trust > 0.0, correct[int(shares.argmax())], 1.0 - known.mean())
+                      uses_words, uses_names and trust > 0.0, correct[int(shares.argmax())], unknown)
 
 
-def known_texts(candidates: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int, seed: int
-                ) -> tuple[Fit, Mask, HeldOut]:
-    """The best candidate for the cluster model, which texts of a pool are of no unknown class (N_u,), and what each
-    half of the labels says of models of these.
+class Clusters(NamedTuple):
+    """A cluster model, what each half of the labels says of it, and the log-likelihood that it adds there."""
 
-    What held-out labels say for the clusters of these texts rather than of all adds to the log-odds of unknown classes.
-    If labels show no benefit from clusters, clusters are not classes, and one without labels is no unknown class.
+    fit: Fit
+    uses_names: bool
+    halves: HeldOut
+    evidence: float
+
+
+def known_texts(names: Array | None, x: Array, y: Columns, pool: Array, labels: int, seed: int
+                ) -> tuple[Clusters, Mask, float]:
+    """The cluster model, which texts of a pool are not unknown for certain (N_u,), and the share that may be unknown.
+
+    What held-out labels say for clusters of known texts rather than of all adds to the log-odds of unknown classes. If
+    labels show no benefit from clusters, clusters are not classes, and one without labels is no unknown class.
     """
-    def validate(fits: Sequence[Fit], texts: Array) -> HeldOut:
-        return validate_halves([*fits, logistic_regression], x, y, texts, labels,
-                               generator(seed, Stream.HELD_OUT_HALVES))
+    found = find_unknown_classes(x, y, pool, labels, generator(seed, Stream.UNKNOWN_CLASSES))
+    if found is not None:
+        kept, models = ~found.certain(pool), cluster_models(names, x, y, known_part(pool, found), labels)
+        known = choose_clusters(models, x, y, pool[kept], labels, seed, found)
+        of_all = choose_clusters([known.fit], x, y, pool, labels, seed)
+        if known.evidence > 0.0 and found.log_odds + known.evidence - of_all.evidence >= LOG_ODDS:
+            unknown = float((found.number(pool) > 0).mean())
+            return known._replace(fit=without_unknown(known.fit, found)), kept, unknown
+    models = cluster_models(names, x, y, pool, labels)
+    return choose_clusters(models, x, y, pool, labels, seed), np.ones(len(pool), dtype=bool), 0.0
 
-    everything = validate(candidates, pool)
-    each = [everything.of(i, len(candidates)) for i in range(len(candidates))]
-    best = int(np.argmax([cluster_evidence(halves) for halves in each]))
-    clusters, halves = candidates[best], each[best]
-    found = unknown_texts(x, y, pool, labels, generator(seed, Stream.UNKNOWN_CLASSES))
-    if not found.mask.any():
-        return clusters, ~found.mask, halves
-    without = validate([clusters], pool[~found.mask])
-    evidence = cluster_evidence(without)
-    if evidence <= 0.0 or found.log_odds + evidence - cluster_evidence(halves) < LOG_ODDS:
-        return clusters, np.ones(len(pool), dtype=bool), halves
-    return clusters, ~found.mask, without
+
+def cluster_models(names: Array | None, x: Array, y: Columns, pool: Array, labels: int) -> list[Fit]:
+    """Candidates for the cluster model: one for each weight of class names, or one without names that do not help."""
+    if names is None or not names_fit_labels(names, x, y, pool, labels):
+        return [gaussian_em]
+    return [partial(gaussian_em, names=names, name_mass=mass) for mass in NAME_MASSES]
+
+
+def choose_clusters(models: list[Fit], x: Array, y: Columns, pool: Array, labels: int, seed: int,
+                    found: UnknownClasses | None = None) -> Clusters:
+    """The candidate that makes held-out labels likeliest if it is fitted to the texts of no unknown class."""
+    fits = models if found is None else [without_unknown(fit, found) for fit in models]
+    halves = validate_halves([*fits, logistic_regression], x, y, pool, labels, generator(seed, Stream.HELD_OUT_HALVES))
+    each = [halves.of(i, len(fits)) for i in range(len(fits))]
+    evidence = [cluster_evidence(some) for some in each]
+    best = int(np.argmax(evidence))
+    return Clusters(models[best], models[best] is not gaussian_em, each[best], evidence[best])
+
+
+def without_unknown(fit: Fit, found: UnknownClasses) -> Fit:
+    """The same cluster model, of the texts of a pool that are of no unknown class."""
+    return lambda x, y, pool, labels: fit(x, y, known_part(pool, found), labels)
+
+
+def known_part(pool: Array, found: UnknownClasses) -> Array:
+    """The vectors of a pool that are of no unknown class; all of them if there are no others."""
+    known = found.number(pool) == 0
+    return pool[known] if known.any() else pool
 
 
 def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels: int) -> ClosedForm:

@@ -11,6 +11,9 @@ the pool in turn. Two things tell an unknown class from a part of a known one:
 
 Unknown classes are added one at a time for as long as the evidence is sufficient.
 
+Some texts of known classes are nearer to an unknown one. EM does well without them, but a model that learns soft labels
+would lack that side of their classes, so that only texts that are unknown for certain are left out of all steps.
+
 Shapes: vectors x (N_l, H) and pool (N_u, H), y (N_l,) columns of labels, K known and U unknown classes.
 """
 
@@ -39,43 +42,54 @@ POOL_MASS = 25.0  # texts per component that the pool counts as, at most, in the
 PRIOR_MASS = 0.2  # of all texts, which are added to the components in equal parts
 ITERATIONS = 10
 TOLERANCE = 5e-3  # mean change of the soft labels at which EM ends
+TEMPERATURE = 6.0  # of logits, since the entries of a vector are not independent, as a spherical Gaussian has it
+CERTAIN = 0.9  # probability from which on a text is of an unknown class for certain
 TINY = 1e-9
 
 
-class UnknownTexts(NamedTuple):
-    """The unknown class of each text of a pool, from 1 on, or 0 (N_u,), and the log-odds that there are such ones."""
-
-    number: Columns
-    log_odds: float
-
-    @property
-    def mask(self) -> Mask:
-        return np.asarray(self.number > 0)
-
-
-def unknown_texts(x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator) -> UnknownTexts:
-    """Texts of the pool in classes that no labelled text belongs to; none if a known class has no labelled text."""
+def find_unknown_classes(x: Array, y: Columns, pool: Array, labels: int, rng: np.random.Generator
+                         ) -> UnknownClasses | None:
+    """Classes of the pool that no labelled text belongs to; None if a known class has no labelled text."""
     from sklearn.cluster import KMeans
 
-    none = UnknownTexts(np.zeros(len(pool), dtype=np.int64), -np.inf)
     clusters = min(2 * labels + 2, MAX_CLUSTERS)
     if len(pool) < clusters or not np.bincount(y, minlength=labels).all():
-        return none
+        return None
     centre = pool.mean(axis=0)
     x, pool = x - centre, pool - centre
     sample = pool[rng.permutation(len(pool))[:MAX_TEXTS]]
     cluster = KMeans(clusters, n_init=1, random_state=int(rng.integers(2**31))).fit_predict(unit(sample))
     starts = [sample[cluster == j].mean(axis=0) for j in np.unique(cluster)]
-    found, means = none, pool[:0]
+    found, means = None, pool[:0]
     while len(means) < labels:
         fits = [fit_components(x, y, sample, labels, np.vstack([means, start])) for start in starts]
         log_odds, best = max(((evidence(fit, x, y, labels), i) for i, fit in enumerate(fits)))
         if log_odds < LOG_ODDS:
             break
         means = fits[best].means[labels:]
-        column = fits[best].logits(pool).argmax(axis=1)
-        found = UnknownTexts(np.maximum(column - labels + 1, 0), max(found.log_odds, log_odds))
+        found = UnknownClasses(fits[best], centre, labels, max(found.log_odds, log_odds) if found else log_odds)
     return found
+
+
+class UnknownClasses(NamedTuple):
+    """Components, of which those after the known classes are unknown ones, and the log-odds that there are such."""
+
+    components: Components
+    centre: Array  # (H,) that the components are seen from
+    labels: int  # K
+    log_odds: float
+
+    def number(self, pool: Array) -> Columns:
+        """The unknown class of each text of a pool, from 1 on, or 0 (N_u,)."""
+        column = self.components.logits(pool - self.centre).argmax(axis=1)
+        return np.asarray(np.maximum(column - self.labels + 1, 0))
+
+    def certain(self, pool: Array) -> Mask:
+        """Which texts of a pool are of unknown classes for certain (N_u,)."""
+        from scipy.special import softmax
+
+        p = softmax(self.components.logits(pool - self.centre) / TEMPERATURE, axis=1)
+        return np.asarray(p[:, self.labels :].sum(axis=1) > CERTAIN)
 
 
 class Components(NamedTuple):

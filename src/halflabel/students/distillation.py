@@ -47,7 +47,8 @@ LOG_TEMPERATURES = (-3.0, 3.0)
 SCALES = (2.0, 0.3)  # of vectors of n-grams beside the n-grams themselves, of which one is kept
 RIDGE = 1.0  # penalty on how far vectors of n-grams are from those of words
 RIDGE_TEXTS = 4_000  # whose vectors they are fitted to, at most
-PRIOR = 0.5  # share of naive Bayes in the weights that a penalty draws those of n-grams to
+PRIOR = 0.5  # share of naive Bayes in the weights that a penalty draws those of n-grams to, with many texts per class
+PRIOR_TEXTS = 300  # per class with which the share is half as large: with few, naive Bayes knows few n-grams of a class
 LOG_FACTORS = (-4.0, 4.0)  # of naive Bayes
 BLOCK = 512  # held-out texts that are compared with the others at a time
 DEFAULT: Kind = "static"
@@ -255,7 +256,7 @@ def fit_student(kind: Kind, teacher: TrainedModel, texts: Sequence[str], p: Arra
 
 
 def naive_bayes(x: Any, y: Floats) -> Floats:
-    """`PRIOR` of the weights (F, K) that naive Bayes gives the columns of x (N, F) by soft labels y (N, K).
+    """A share of the weights (F, K) that naive Bayes gives the columns of x (N, F) by soft labels y (N, K).
 
     These are log-ratios of a column's frequency with the class and without, times the factor at which y is most likely:
     naive Bayes counts n-grams that occur together as if each were evidence by itself.
@@ -270,7 +271,8 @@ def naive_bayes(x: Any, y: Floats) -> Floats:
     scores, bias = x @ weights, np.log(share)
     found = minimize_scalar(lambda log_factor: -(y * log_softmax(np.exp(log_factor) * scores + bias, axis=1)).sum(),
                             bounds=LOG_FACTORS, method="bounded")
-    return np.asarray(PRIOR * np.exp(found.x) * weights, np.float32)
+    prior = PRIOR * len(y) / (len(y) + PRIOR_TEXTS * y.shape[1])
+    return np.asarray(prior * np.exp(found.x) * weights, np.float32)
 
 
 def vectors_of(features: TfIdf, words: WordVectors | None, x: Any) -> tuple[Floats, Floats]:
