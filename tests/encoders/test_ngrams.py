@@ -10,14 +10,35 @@ from scipy.sparse import hstack
 from sklearn.feature_extraction.text import CountVectorizer, TfidfVectorizer
 
 from conftest import tiny_texts
-from halflabel.encoders.ngrams import KINDS, Kind, distinct_words, most_frequent, occurrences, tf_idf_matrix
+from halflabel.encoders.ngrams import (
+    KINDS,
+    PART_LENGTHS,
+    Kind,
+    distinct_words,
+    most_frequent,
+    occurrences,
+    tf_idf_matrix,
+)
 
 TEXTS = [*tiny_texts(4)[0], "", "a", "Don't stop: 3.5 % -- or else!", "two\nlines\t and\u00a0 more", "Ärger über Öl",
          "ein ein ein"]
 WORDS = {"ngram_range": (1, 2), "token_pattern": r"\w+"}
 within_words = CountVectorizer(analyzer="char_wb", ngram_range=(4, 4)).build_analyzer()  # shorter words as a whole
 FOUR = {"analyzer": lambda text: [ngram for ngram in within_words(text) if len(ngram) == 4]}
-REFERENCES = {"static": [WORDS, FOUR], "words": [WORDS],
+words_of = CountVectorizer(token_pattern=r"\w+").build_analyzer()
+
+
+def phrases(text: str) -> list[tuple[str, ...]]:
+    """Triples of words, the same with a gap, and the first and last one and two words."""
+    words = words_of(text)
+    triples = list(zip(words, words[1:], words[2:], strict=False))
+    edges = [("first", *words[:1]), ("last", *words[-1:])] if words else []
+    edges += [("first", *words[:2]), ("last", *words[-2:])] if len(words) > 1 else []
+    return [*triples, *((left, "", right) for left, _, right in triples), *edges]
+
+
+PHRASES = {"analyzer": phrases}
+REFERENCES = {"static": [WORDS, FOUR, PHRASES], "words": [WORDS],
               "characters": [{"analyzer": "char_wb", "ngram_range": (3, 5)}]}
 
 
@@ -61,7 +82,7 @@ def test_distinct_words_are_those_of_the_ngrams() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_tf_idf_has_the_values_of_scikit_learn(kind: Kind) -> None:
     expected = hstack([TfidfVectorizer(**options, min_df=2, sublinear_tf=True, dtype=np.float32).fit_transform(TEXTS)
-                       for options in REFERENCES[kind]])
+                       * length for options, length in zip(REFERENCES[kind], PART_LENGTHS, strict=False)])
     features = most_frequent(kind, TEXTS, number=10_000)
     assert features is not None
     x = tf_idf_matrix(features, TEXTS)

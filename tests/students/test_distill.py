@@ -18,7 +18,7 @@ from cli_runner import Ran, runner, write_csv, write_jsonl
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
-from halflabel.encoders.ngrams import BUCKETS, NgramModel, TfIdf, fit_linear, occurrences, tf_idf_matrix
+from halflabel.encoders.ngrams import BUCKETS, PART_LENGTHS, NgramModel, TfIdf, fit_linear, occurrences, tf_idf_matrix
 from halflabel.errors import DataError, ModelError, SettingError
 from halflabel.integrity import fingerprint, write_checksums
 from halflabel.persistence.model import TrainedModel, load
@@ -149,10 +149,11 @@ def test_a_student_learns_from_the_labelled_texts_too(tiny_encoder: str, tmp_pat
 
 def test_characters_beside_words_are_scaled_by_themselves(student: Student) -> None:
     x = student.features(POOL)
-    characters = x.features >= np.searchsorted(student.features.buckets, BUCKETS)
+    part = student.features.buckets[x.features] // BUCKETS
     rows = np.repeat(np.arange(len(POOL)), np.diff(x.bounds))
-    for part in (characters, ~characters):
-        assert np.allclose(np.bincount(rows[part], x.values[part] ** 2), 1.0, atol=1e-5)
+    for number, length in enumerate(PART_LENGTHS):
+        lengths = np.bincount(rows[part == number], x.values[part == number] ** 2)
+        assert np.allclose(lengths[lengths > 0], length**2, atol=1e-5) and (lengths > 0).any()
 
 
 def test_a_static_student_of_an_older_version_predicts_as_ever(student: Student, small: Path, tmp_path: Path) -> None:
@@ -181,6 +182,13 @@ def test_weights_of_vectors_become_those_of_the_n_grams(model: Path) -> None:
     weights, bias = fit_linear(x, sums, p, "multi-class", 0.03, offset=offset)
     expected = offset + x @ weights[: x.shape[1]] + x @ vectors @ weights[x.shape[1] :] + bias
     assert np.allclose(fitted.scores(POOL), expected, atol=1e-2)  # what the optimizer leaves open
+
+
+def test_only_short_texts_have_phrases(model: Path) -> None:
+    teacher = load(model)
+    long = [" ".join(POOL[i : i + 5]) for i in range(0, len(POOL) - 5, 5)]
+    last = [fit_features("static", texts, len(teacher.classes)).buckets[-1] // BUCKETS for texts in (POOL, long)]
+    assert last == [2, 1]
 
 
 def test_weights_are_drawn_to_those_of_naive_bayes(model: Path) -> None:

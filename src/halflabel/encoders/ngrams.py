@@ -23,11 +23,11 @@ from halflabel.types import Progress, Task
 
 Array = NDArray[np.floating]
 Floats = NDArray[np.float32]
-Kind = Literal["static", "words", "characters"]  # static: words and characters, fitted with vectors of words
+Kind = Literal["static", "words", "characters"]  # static: words, characters, phrases, fitted with vectors of words
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BITS = 20
 BUCKETS = 1 << BITS
-ALL_BUCKETS = 2 * BUCKETS  # characters beside words have buckets of their own, from BUCKETS on
+ALL_BUCKETS = 4 * BUCKETS  # characters beside words have buckets of their own, from BUCKETS on, then phrases
 CHUNK = 512  # texts whose n-grams are in memory at a time
 GATHERED = 1 << 21  # weights that are gathered at a time, at most
 FITTED_CHUNK = 4096  # texts whose n-grams are found at a time to fit a model
@@ -35,6 +35,7 @@ MIN_FREQUENCY = 2  # texts in which a kept n-gram occurs
 MAX_WEIGHTS, MAX_FEATURES = 1 << 21, 1 << 17  # of a model: 4 MB in float16
 STRENGTH = 0.1  # of the penalty on the weights of a model that votes; scikit-learn's C is its inverse
 ITERATIONS, FEW_ITERATIONS = 60, 30  # of L-BFGS: for a model that predicts alone, and for one that votes
+PART_LENGTHS = np.array([1.0, 1.0, 0.7], np.float32)  # of the TF-IDF vectors of words, characters and phrases
 LENGTHS: dict[Kind, tuple[int, ...]] = {"static": (4,), "words": (), "characters": (3, 4, 5)}  # in characters
 BASE = np.uint64(0x9E3779B97F4A7C15)  # of the polynomial hash; odd, so that it has an inverse modulo 2^64
 INVERSE = np.uint64(pow(int(BASE), -1, 1 << 64))
@@ -71,19 +72,20 @@ class TfIdf:
     idf: NDArray[np.float32]
 
     def __call__(self, texts: Sequence[str]) -> SparseRows:
-        """Sublinear term frequency times idf, scaled to length one: words, and characters beside them by themselves."""
-        rows, found = occurrences(texts, self.kind)
+        """Sublinear term frequency times idf, scaled to `PART_LENGTHS`: words, characters and phrases by themselves."""
+        rows, found = occurrences(texts, self.kind, phrases=bool(self.buckets[-1] >= 2 * BUCKETS))
         features = self.feature_of[found]
         known = features >= 0
         keys = np.sort(rows[known] * ALL_BUCKETS + features[known])
         first = np.flatnonzero(np.diff(keys, prepend=-1))
         counts = np.diff(first, append=len(keys))
-        rows, features = keys[first] >> (BITS + 1), keys[first] & (ALL_BUCKETS - 1)
+        rows, features = keys[first] >> (BITS + 2), keys[first] & (ALL_BUCKETS - 1)
         values = (1.0 + np.log(counts, dtype=np.float32)) * self.idf[features]
-        parts = 2 * rows + (features >= np.searchsorted(self.buckets, BUCKETS))
-        norms = np.sqrt(np.bincount(parts, values * values, 2 * len(texts))).astype(np.float32)
+        part = sum(features >= border for border in np.searchsorted(self.buckets, (BUCKETS, 2 * BUCKETS)))
+        parts = len(PART_LENGTHS) * rows + part
+        norms = np.sqrt(np.bincount(parts, values * values, len(PART_LENGTHS) * len(texts))).astype(np.float32)
         bounds = np.searchsorted(rows, np.arange(len(texts) + 1))
-        return SparseRows((values / norms[parts]).astype(np.float32), features, bounds)
+        return SparseRows((values / norms[parts]).astype(np.float32) * PART_LENGTHS[part], features, bounds)
 
     @cached_property
     def feature_of(self) -> NDArray[np.int32]:
@@ -191,11 +193,12 @@ def frequency_log_odds(y: Array) -> Array:
     return np.asarray(np.log(mean) - np.log1p(-mean))
 
 
-def most_frequent(kind: Kind, texts: Sequence[str], number: int, also: NDArray[np.int64] | None = None) -> TfIdf | None:
+def most_frequent(kind: Kind, texts: Sequence[str], number: int, also: NDArray[np.int64] | None = None, *,
+                  phrases: bool = True) -> TfIdf | None:
     """So many n-grams that are in most texts, at least in two, or in the buckets `also`; None if there are none."""
     frequency = np.zeros(ALL_BUCKETS, np.int64)
     for start in range(0, len(texts), FITTED_CHUNK):
-        rows, buckets = occurrences(texts[start : start + FITTED_CHUNK], kind)
+        rows, buckets = occurrences(texts[start : start + FITTED_CHUNK], kind, phrases=phrases)
         frequency += np.bincount(np.unique(rows * ALL_BUCKETS + buckets) % ALL_BUCKETS, minlength=ALL_BUCKETS)
     eligible = frequency >= MIN_FREQUENCY
     if not eligible.any():
@@ -262,14 +265,15 @@ class Occurrences(NamedTuple):
     buckets: Ints
 
 
-def occurrences(texts: Sequence[str], kind: Kind) -> Occurrences:
-    """All n-grams of the texts: words and pairs of words, characters within a word and its borders, or both."""
+def occurrences(texts: Sequence[str], kind: Kind, *, phrases: bool = True) -> Occurrences:
+    """N-grams of the texts: words and pairs of words, characters within a word and its borders, or all and phrases."""
     lowered = [text.lower() for text in texts]
     codes = _codes("\n".join(["", *lowered, ""]))
     lengths = np.fromiter(map(len, lowered), np.int64, len(lowered))
     row_of = np.repeat(np.arange(len(lowered)), lengths + 1)  # of each character but the first, a newline
-    found = [] if kind == "characters" else [_words(codes, row_of)]
+    found = [] if kind == "characters" else [_words(words := _hashed_words(codes, row_of))]
     found += [_characters(codes, LENGTHS[kind])] if LENGTHS[kind] else []
+    found += [_phrases(words)] if kind == "static" and phrases else []
     buckets = [((hashes * MIXER) >> np.uint64(64 - BITS)).astype(np.int64) + part * BUCKETS
                for part, (_, hashes) in enumerate(found)]
     return Occurrences(row_of[np.concatenate([positions for positions, _ in found])], np.concatenate(buckets))
@@ -294,17 +298,54 @@ def _word_bounds(codes: Codes) -> tuple[Ints, Ints]:
     return np.flatnonzero(inside[1:] & ~joined) + 1, np.flatnonzero(inside[:-1] & ~joined) + 1
 
 
-def _words(codes: Codes, row_of: Ints) -> tuple[Ints, Hashes]:
-    """Positions and hashes of words and of pairs of neighbouring words of a text."""
+class _Words(NamedTuple):
+    """Words as they occur: where they start, their hashes, and the rows of their texts, (M,) each."""
+
+    starts: Ints
+    hashes: Hashes
+    rows: Ints
+
+    def together(self, number: int) -> Ints:
+        """The words that are followed by others of the same text, so that these are `number` words."""
+        return np.flatnonzero(self.rows[number - 1 :] == self.rows[: max(0, len(self.rows) - number + 1)])
+
+
+def _hashed_words(codes: Codes, row_of: Ints) -> _Words:
     starts, ends = _word_bounds(codes)
     powers, inverses = _powers(len(codes))
     prefix = np.zeros(len(codes) + 1, np.uint64)
     np.cumsum(codes * powers, out=prefix[1:])
-    words = (prefix[ends] - prefix[starts]) * inverses[starts]
-    rows = row_of[starts - 1]
-    together = np.flatnonzero(rows[1:] == rows[:-1])
-    pairs = words[together] * MIXER + (words[together + 1] ^ BASE)
-    return np.concatenate([starts, starts[together]]) - 1, np.concatenate([words, pairs])
+    return _Words(starts, (prefix[ends] - prefix[starts]) * inverses[starts], row_of[starts - 1])
+
+
+def _words(words: _Words) -> tuple[Ints, Hashes]:
+    """Positions and hashes of words and of pairs of neighbouring words of a text."""
+    pairs = words.together(2)
+    return (np.concatenate([words.starts, words.starts[pairs]]) - 1,
+            np.concatenate([words.hashes, _joined(words.hashes[pairs], words.hashes[pairs + 1])]))
+
+
+def _phrases(words: _Words) -> tuple[Ints, Hashes]:
+    """Positions and hashes of triples of words, of the same with a gap in the middle, and of the first and last words.
+
+    The first and the last, and the first two and the last two words of a text are n-grams of their own.
+    """
+    starts, hashes, rows = words
+    triples, pairs = words.together(3), words.together(2)
+    edges = np.diff(rows, prepend=-1, append=-1) != 0
+    first, last = np.flatnonzero(edges[:-1]), np.flatnonzero(edges[1:])
+    begin, end = pairs[edges[:-1][pairs]], pairs[edges[1:][pairs + 1]]
+    gaps = _joined(hashes[triples], hashes[triples + 2])
+    found = [(triples, _joined(_joined(hashes[triples], hashes[triples + 1]), hashes[triples + 2])), (triples, gaps)]
+    found += [(place, hashes[place]) for place in (first, last)]
+    found += [(place, _joined(hashes[place], hashes[place + 1])) for place in (begin, end)]
+    return (np.concatenate([starts[place] for place, _ in found]) - 1,
+            np.concatenate([(some ^ MIXER) * BASE + np.uint64(kind) for kind, (_, some) in enumerate(found)]))
+
+
+def _joined(left: Hashes, right: Hashes) -> Hashes:
+    """Hashes of two n-grams one after the other."""
+    return left * MIXER + (right ^ BASE)
 
 
 def _characters(codes: Codes, lengths: tuple[int, ...]) -> tuple[Ints, Hashes]:

@@ -39,7 +39,8 @@ from halflabel.types import Progress
 POOL_LIMIT = 50_000  # pool texts that a student is fitted to, at most
 MIN_TEXTS = 20  # of the pool: fewer leave too few to measure agreement on
 HELD_OUT, MAX_HELD_OUT = 0.2, 5_000  # share of the pool on which agreement is measured, and most texts of it
-STATIC_WEIGHTS, STATIC_FEATURES = 5 << 20, 1 << 18  # with weights of words that are in no text of the pool: 10 MB
+STATIC_WEIGHTS, STATIC_FEATURES = 8 << 20, 1 << 18  # with weights of words that are in no text of the pool: 16 MB
+SHORT = 20  # words of a text, on average, up to which phrases are features: in longer texts they tell nothing more
 VOCABULARY = 30_000  # words of the encoder's vocabulary that a static student knows, at most
 STRENGTH = 0.03  # of the penalty on weights; scikit-learn's C is its inverse
 EPSILON = 1e-9
@@ -314,7 +315,8 @@ def fit_features(kind: Kind, texts: Sequence[str], labels: int, words: WordVecto
     number = min(MAX_FEATURES, MAX_WEIGHTS // labels)
     if words is not None:
         number = min(STATIC_FEATURES, STATIC_WEIGHTS // labels)
-    features = most_frequent(kind, texts, number, None if words is None else words.buckets)
+    short = sum(len(text.split()) for text in texts) <= SHORT * len(texts)
+    features = most_frequent(kind, texts, number, None if words is None else words.buckets, phrases=short)
     if features is None:
         raise DataError("no word occurs in two texts of the pool, so a student has nothing to learn from; give a "
                         "larger pool.")
