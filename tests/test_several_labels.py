@@ -50,7 +50,7 @@ def test_sets_matrices_and_sparse_matrices_give_the_same_model(tiny_encoder: str
     sets = [{k for k in range(3) if row[k]} for row in y]
     forms = {"sets": sets, "matrix": y, "sparse": sparse.csr_matrix(y), "bools": y.astype(bool)}
     fitted = {name: quick(tiny_encoder).fit(texts, form, unlabelled=pool) for name, form in forms.items()}
-    assert {clf.method_ for clf in fitted.values()} == {"bdd-ml"}
+    assert {clf.method_ for clf in fitted.values()} == {"lift-ml"}
     p = fitted["sets"].predict_proba(pool)
     for name, clf in fitted.items():
         assert np.array_equal(clf.predict_proba(pool), p), name
@@ -67,7 +67,7 @@ def test_a_matrix_comes_back_as_a_matrix_from_a_folder(tiny_encoder: str, tmp_pa
     clf.save(tmp_path / "model")
     again = TextClassifier.load(tmp_path / "model")
     assert np.array_equal(again.predict(texts), clf.predict(texts)) and again.predict(texts).shape == (12, 3)
-    assert again.decision_.chosen == "prior-quantile" and (tmp_path / "model" / "decision.json").is_file()
+    assert again.decision_.chosen == clf.decision_.chosen == "fixed" and (tmp_path / "model" / "decision.json").is_file()
 
 
 @pytest.mark.parametrize("mark", [-1, np.nan])

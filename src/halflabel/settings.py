@@ -17,7 +17,7 @@ from halflabel.nn.pseudo_labels import BALANCED
 from halflabel.plans import adjustable, plan_named
 from halflabel.types import MAX_SEED, Plan, Shape, Task
 
-DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "bdd-ml"}
+DEFAULT_METHODS: dict[Task, str] = {"multi-class": "lift", "multi-label": "lift-ml"}
 UNLABELLED_METHOD = "lift"  # for class names and a pool alone
 KINDS: dict[Task, str] = {"multi-class": "one label for each text", "multi-label": "sets of labels"}
 WORDS = "words"  # takes the place of an encoder's name for methods on bags of words

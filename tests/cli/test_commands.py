@@ -294,7 +294,7 @@ class TestAbout:
     def test_methods(self, cli: Ran) -> None:
         found = {entry["name"]: entry for entry in json.loads(cli("methods", "--json").out)}
         assert found["bdd-f"]["settings"]["m"] == 0.3
-        assert {name for name, entry in found.items() if entry["default"]} == {"lift", "bdd-ml"}
+        assert {name for name, entry in found.items() if entry["default"]} == {"lift", "lift-ml"}
         done = cli("methods")
         assert "bdd-f" in done.out and "S2TC-BDD-F" in done.out and "m=0.3" in done.out and "the default" in done.out
 
@@ -335,7 +335,7 @@ def test_demo(tmp_path: Path, tiny_encoder: str, cli: Ran) -> None:
     assert cli("evaluate", out / "model", out / "test.csv").code == 0
     tags = ("--label-column", "tags", "--encoder", tiny_encoder, "--json", *FAST)
     done = cli("train", out / "labelled.csv", "--unlabelled", out / "unlabelled.csv", "--out", tmp_path / "tags", *tags)
-    assert done.code == 0 and json.loads(done.out)["method"] == "bdd-ml" and len(json.loads(done.out)["classes"]) == 12
+    assert done.code == 0 and json.loads(done.out)["method"] == "lift-ml" and len(json.loads(done.out)["classes"]) == 12
     (out / "demo.json").unlink()
     refused = cli(*arguments)
     assert refused.code == 2 and "earlier demo" in refused.err and (out / "model").is_dir()

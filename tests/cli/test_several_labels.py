@@ -33,7 +33,7 @@ def model(tmp_path: Path, tiny_encoder: str, cli: Ran) -> Path:
     write_csv(tmp_path / "pool.csv", tiny_texts(10, seed=1)[0])
     done = cli("train", tmp_path / "labelled.jsonl", "--unlabelled", tmp_path / "pool.csv", "--out", tmp_path / "model",
                "--encoder", tiny_encoder, *FAST, "--set", "warmup=100")
-    assert done.code == 0 and "bdd-ml" in done.out and "prior-quantile, fitted on 30 unlabelled texts" in done.out
+    assert done.code == 0 and "lift-ml" in done.out and "prior-quantile, fitted on 30 unlabelled texts" in done.out
     return tmp_path / "model"
 
 

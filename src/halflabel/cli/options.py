@@ -89,7 +89,7 @@ Sheet = Annotated[str | None, option(metavar="NAME", callback=_set_sheet, show_d
 
 # training
 Method = Annotated[str | None, option(metavar="NAME", help="Training method; `halflabel methods` lists them.",
-                                      show_default="lift, or bdd-ml for several labels per text")]
+                                      show_default="lift, or lift-ml for several labels per text")]
 Encoder = Annotated[str | None, option(
     metavar="NAME|PATH", show_default="the plan's encoder",
     help="Text encoder: a name of `halflabel encoders`, a model of the Hugging Face hub, or a folder; several with "
