@@ -67,7 +67,8 @@ def test_a_matrix_comes_back_as_a_matrix_from_a_folder(tiny_encoder: str, tmp_pa
     clf.save(tmp_path / "model")
     again = TextClassifier.load(tmp_path / "model")
     assert np.array_equal(again.predict(texts), clf.predict(texts)) and again.predict(texts).shape == (12, 3)
-    assert again.decision_.chosen == clf.decision_.chosen == "fixed" and (tmp_path / "model" / "decision.json").is_file()
+    assert again.decision_.chosen == clf.decision_.chosen == "fixed"
+    assert (tmp_path / "model" / "decision.json").is_file()
 
 
 @pytest.mark.parametrize("mark", [-1, np.nan])

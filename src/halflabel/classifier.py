@@ -51,8 +51,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
     Parameters
     ----------
     method : str, optional
-        A name that `halflabel methods` lists. By default the labels choose: `lift` for one label per text, `lift-ml` for
-        several.
+        A name that `halflabel methods` lists. By default the labels choose: `lift` for one label per text,
+        `lift-ml` for several.
     encoder : str, optional
         A name that `halflabel encoders` lists, a folder, or a name on the Hugging Face hub. Several with commas
         ("minilm,gte-small") are joined; "auto" takes the one of those on this machine that predicts held-out labels
