@@ -687,6 +687,7 @@ def students(part: str, plan: str = "frozen") -> str:
     rows = [row | {"penalty": "" if row["model"] == "teacher" else str(row["strength"])} for row in lines("students")
             if row["part"] == part and row["plan"] == plan]
     rows = rows if plan == "frozen" else [row | {"set": f"{row['set']}, {row['per_class']} per class"} for row in rows]
+    rows.sort(key=lambda row: (row["set"], row["model"] != "teacher", row["model"]))
     timed = grouped((row for row in lines("students") if row["part"] == "speed"), "set", "model")
     for (name, model, penalty), cell in grouped(rows, "set", "model", "penalty").items():
         some = list({row["seed"]: row for row in cell}.values())  # the teacher is the same for each penalty
