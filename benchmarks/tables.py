@@ -449,8 +449,8 @@ def trust_laptop() -> str:
 
 def votes() -> str:
     """Accuracy of lift's network alone, with words, and with neighbours as well."""
-    body, rows = [], [row for row in lines("votes") if not row.get("settings") and not row.get("names")]
-    for (name, plan, per_class), rows in sorted(grouped(rows, "set", "plan", "per_class").items()):
+    body, plain = [], [row for row in lines("votes") if not row.get("settings") and not row.get("names")]
+    for (name, plan, per_class), rows in sorted(grouped(plain, "set", "plan", "per_class").items()):
         body.append([name, plan, str(per_class), *(spread([row[who] for row in rows])
                                                    for who in ("network", "words", "all")),
                      f"{statistics.mean(row['calibration_error'] for row in rows):.3f}"])

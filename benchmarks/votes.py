@@ -61,7 +61,8 @@ def measure(split: Sample, plan: str, seed: int, names: Mapping[int, str] | None
              "all": model}
     scores = {name: cached_scores.scores(part, rest.texts) for name, part in parts.items()}
     p = model.probabilities_of(scores["all"])
-    return {"seconds": round(seconds), "unlabelled": len(split.pool), "n_test": len(rest), "neighbours": model.neighbours is not None,
+    return {"seconds": round(seconds), "unlabelled": len(split.pool), "n_test": len(rest),
+            "neighbours": model.neighbours is not None,
             **{name: float((found.argmax(axis=1) == truth).mean()) for name, found in scores.items()},
             "calibration_error": float(calibration_error(np.asarray(p.max(axis=1)), p.argmax(axis=1) == truth))}
 
