@@ -112,7 +112,7 @@ def accuracy(name: str, file: str = "accuracy", measure: str = "accuracy") -> st
         found = [cells.get((method, n), []) for n in shots]
         if any(found):
             body.append([label, *(spread([row[measure] for row in cell]) if cell else "" for cell in found)])
-    return markdown(["", *(f"{n} labels per class" for n in shots)], body)
+    return markdown(["", *(f"{n} label{'s' * (n != 1)} per class" for n in shots)], body)
 
 
 def labelled(method: str) -> str:
