@@ -102,21 +102,28 @@ def markdown(head: list[str], body: list[list[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in rows)
 
 
-def accuracy() -> str:
-    """Accuracy on the official AG News test set by method and labels per class."""
-    rows = [row for row in accuracy_lines() if row["set"] == "ag_news"]
+def accuracy(name: str, file: str = "accuracy", measure: str = "accuracy") -> str:
+    """A measure on the official test texts of a set by method and labels per class."""
+    rows = [row for row in accuracy_lines(file) if row["set"] == name]
     cells, shots = grouped(rows, "method", "per_class"), sorted({row["per_class"] for row in rows})
+    others = sorted({row["method"] for row in rows} - set(DECIDE), key=lambda method: ("/laptop" not in method, method))
     body = []
-    for method, label in DECIDE.items():
+    for method, label in (DECIDE | {method: labelled(method) for method in others}).items():
         found = [cells.get((method, n), []) for n in shots]
         if any(found):
-            body.append([label, *(spread([row["accuracy"] for row in cell]) if cell else "" for cell in found)])
-    return markdown(["", *(f"{n} labels per class" for n in shots)], body)
+            body.append([label, *(spread([row[measure] for row in cell]) if cell else "" for cell in found)])
+    return markdown(["", *(f"{n} label{'s' * (n != 1)} per class" for n in shots)], body)
 
 
-def accuracy_lines() -> list[Line]:
+def labelled(method: str) -> str:
+    """`bdd-s/frozen+names` in words."""
+    kind, _, plan = method.removesuffix("+names").partition("/")
+    return f"`{kind}`, plan `{plan}`" + ", told class names" * method.endswith("+names")
+
+
+def accuracy_lines(file: str = "accuracy") -> list[Line]:
     """Runs of `benchmarks/accuracy.py` with the default encoder; `+names` after a method that was told class names."""
-    return [row | {"method": row["method"] + "+names" * bool(row.get("names"))} for row in lines("accuracy")
+    return [row | {"method": row["method"] + "+names" * bool(row.get("names"))} for row in lines(file)
             if not row.get("encoder")]
 
 
@@ -421,10 +428,29 @@ def trust() -> str:
     return markdown(["", "runs", "mean accuracy", "below labels alone", "by more than noise", "largest loss"], body)
 
 
+def trust_laptop() -> str:
+    """Fine-tuned runs of the default below logistic regression on the labels alone, by set and labels per class."""
+    by = {kind: {(row["set"], row["per_class"], row["seed"]): row for row in accuracy_lines() if row["method"] == kind}
+          for kind in ("lift/laptop", "lift/laptop+names", "logreg")}
+    body = []
+    for kind, label in (("lift/laptop", "without names"), ("lift/laptop+names", "told class names")):
+        pairs = [(row, by["logreg"][key]) for key, row in by[kind].items() if key in by["logreg"]]
+        losses = [alone["accuracy"] - row["accuracy"] for row, alone in pairs]
+        noise = [2 * (2 * alone["accuracy"] * (1 - alone["accuracy"]) / row["n_test"]) ** 0.5 for row, alone in pairs]
+        if pairs:
+            body.append([label, str(len(pairs)), f"{statistics.mean(alone['accuracy'] for _, alone in pairs):.3f}",
+                         f"{statistics.mean(row['accuracy'] for row, _ in pairs):.3f}",
+                         str(sum(loss > 0 for loss in losses)),
+                         str(sum(loss > bound for loss, bound in zip(losses, noise, strict=True))),
+                         f"{max(losses):.3f}"])
+    return markdown(["", "runs", "labels alone", "`lift`, plan `laptop`", "below labels alone", "by more than noise",
+                     "largest loss"], body)
+
+
 def votes() -> str:
     """Accuracy of lift's network alone, with words, and with neighbours as well."""
-    body = []
-    for (name, plan, per_class), rows in sorted(grouped(lines("votes"), "set", "plan", "per_class").items()):
+    body, plain = [], [row for row in lines("votes") if not row.get("settings") and not row.get("names")]
+    for (name, plan, per_class), rows in sorted(grouped(plain, "set", "plan", "per_class").items()):
         body.append([name, plan, str(per_class), *(spread([row[who] for row in rows])
                                                    for who in ("network", "words", "all")),
                      f"{statistics.mean(row['calibration_error'] for row in rows):.3f}"])
@@ -867,8 +893,10 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
     answers(row), str(row["wrong"]), f"{row['megabytes_before']:,.0f}, {row['megabytes_after']:,.0f} MB"])
 
 TABLES: dict[str, Callable[[], str]] = {
-    "accuracy": accuracy, "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
+    **{f"accuracy-{name}": partial(accuracy, name) for name in ("ag_news", "arxiv_topics10", "clinc150", "sst5")},
+    "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes, "trust": trust,
+    "trust-laptop": trust_laptop,
     "contrast": contrast,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,

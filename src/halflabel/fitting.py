@@ -368,6 +368,12 @@ def with_votes(model: TrainedModel, objective: Objective, problem: Problem, plan
     sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:WORD_TEXTS].astype(np.int64)
     rows = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(sample)])
     held_out = problem.labelled + np.sort(sample[:number])
+    if plan.steps and not several and not problem.start.clusters:
+        # No cluster supports these soft labels, and a trained network knows more: it learned from the labels.
+        pool = rows[problem.labelled :]
+        y[pool] = softmax(outputs(objective, problem.inputs, pool)[1].numpy(), model.temperature)
+        if not np.isfinite(y).all():
+            return model
     folds = [held_out[::2], held_out[1::2]] if several else [held_out]
     places = [np.searchsorted(rows, fold) for fold in folds]
     fitted = fit_ngram_model([texts[i] for i in rows.tolist()], y[rows], places, problem.task)
@@ -375,8 +381,8 @@ def with_votes(model: TrainedModel, objective: Objective, problem: Problem, plan
         return model
     kept = np.concatenate(folds)
     if problem.start.clusters:
-        pool = sample[: max(number, texts_to_keep(model.shape.width, model.shape.labels))]
-        kept = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(pool)])
+        nearby = sample[: max(number, texts_to_keep(model.shape.width, model.shape.labels))]
+        kept = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(nearby)])
     f, scores = (part.numpy() for part in outputs(objective, problem.inputs, kept))
     if not np.isfinite(scores).all():
         return model

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.special import softmax
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.encoders.inference import encode
+from halflabel.encoders.ngrams import fit_ngram_model
 from halflabel.methods.closed_form import LinearModel
 from halflabel.methods.closed_form_several import (
     SeveralLabels,
@@ -48,6 +50,24 @@ def test_a_pool_that_does_not_help_is_ignored(tiny_encoder: str, plan: str,
     assert both.model_.detector.unknown is None  # where clusters are not classes, none is an unknown class
     network = softmax(both.model_.scores(TEST) - both.model_.words.logits(TEST), axis=1)
     assert np.allclose(network, alone.predict_proba(TEST), atol=0.02)  # their random folds differ
+
+
+def test_words_vote_as_the_trained_network_where_clusters_do_not_help(tiny_encoder: str,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    learned: list[np.ndarray] = []
+
+    def remember(texts: list[str], y: np.ndarray, *args: object) -> object:
+        learned.append(y)
+        return fit_ngram_model(texts, y, *args)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("halflabel.fitting.fit_ngram_model", remember)
+    monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: -9.0)
+    clf = TextClassifier("lift", tiny_encoder, "laptop", minutes=60, settings={
+        "epochs": 2, "epoch_steps": 20, "encoder_rate": 5e-3}).fit(TEXTS, MEANINGLESS, unlabelled=POOL)
+    start = TextClassifier("lift", tiny_encoder, "frozen").fit(TEXTS, MEANINGLESS, unlabelled=POOL)
+    network, closed_form = (replace(fit.model_, words=None).scores(POOL).argmax(axis=1) for fit in (clf, start))
+    labels = learned[0][len(TEXTS) :].argmax(axis=1)
+    assert (labels == network).mean() > 0.98 > (labels == closed_form).mean()
 
 
 def test_words_may_help_where_clusters_do_not(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -348,6 +348,8 @@ def test_a_student_no_better_than_the_most_frequent_label_is_refused(model: Path
     always = most_probable(np.array([[1.0, 0.0]] * 10))
     with pytest.raises(DataError, match="pool: .* only to 90%.* nothing is written"):
         agreement(replace(trial, given=always), "pool")
+    with pytest.raises(DataError, match="pool: the model gives all held-out texts the same label"):
+        agreement(replace(trial, given=always, expected=always), "pool")
 
 
 def test_the_threshold_reaches_a_speed(model: Path, student: Student) -> None:

@@ -375,6 +375,9 @@ def agreement(trial: Trial, source: str) -> dict[str, float]:
         figures, value, floor = {"agreement": same, "micro_f1": micro_f1}, micro_f1, MIN_AGREEMENT
     else:  # a student that always gave the most frequent label would agree as often as it occurs
         figures, value, floor = {"agreement": same}, same, max(MIN_AGREEMENT, float(expected.mean(axis=0).max()))
+    if trial.student.task != "multi-label" and floor == 1.0:
+        raise DataError(f"{source}: the model gives all held-out texts the same label, so nothing is written; give "
+                        "texts of all classes.")
     if value <= floor:
         raise DataError(f"{source}: on held-out texts the student agrees with the model only to {value:.0%}, which is "
                         f"not above {floor:.0%}, so nothing is written; give a larger pool of texts like the labelled "
