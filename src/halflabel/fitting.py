@@ -116,7 +116,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         plan = replace(plan, warmup=0)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
-        fit_to_minutes(trainer, report)
+        fit_to_minutes(trainer, report, afterwards=number_of_voters(objective, problem, shape))
     outlook = look_ahead(encoder, problem, labelled, classes, chosen, method) if ranks.first else {}
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
     if problem.start.frequencies is not None:  # names tell what labels mean that no text has
@@ -350,6 +350,13 @@ def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan
     return replace(model, unknown=UnknownDetector.fit(f[:n], y, f[n:], labels, number))
 
 
+def number_of_voters(objective: Objective, problem: Problem, shape: Shape) -> int:
+    """How many pool texts `with_votes` evaluates after training, at most."""
+    if objective.method.soft_labels is None or problem.task == "multi-label":
+        return 0
+    return min(problem.unlabelled, texts_to_keep(shape.width, shape.labels))
+
+
 def with_votes(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, texts: Sequence[str],
                seed: int) -> TrainedModel:
     """The model whose scores have two votes added: of words, and of neighbours in the pool.
@@ -365,11 +372,14 @@ def with_votes(model: TrainedModel, objective: Objective, problem: Problem, plan
     if objective.method.soft_labels is None or not number:
         return model
     y = torch.cat([problem.y.cpu(), objective.method.soft_labels().cpu()]).numpy()
-    sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[:WORD_TEXTS].astype(np.int64)
+    # Where no cluster supports the soft labels, a trained network knows more: it learned from the labels.
+    as_network = plan.steps > 0 and not several and not problem.start.clusters
+    voters = max(number, number_of_voters(objective, problem, model.shape))
+    sample = shuffled(generator(seed, Stream.DECISION_SAMPLE), problem.unlabelled)[
+        : voters if as_network else WORD_TEXTS].astype(np.int64)
     rows = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(sample)])
     held_out = problem.labelled + np.sort(sample[:number])
-    if plan.steps and not several and not problem.start.clusters:
-        # No cluster supports these soft labels, and a trained network knows more: it learned from the labels.
+    if as_network:
         pool = rows[problem.labelled :]
         y[pool] = softmax(outputs(objective, problem.inputs, pool)[1].numpy(), model.temperature)
         if not np.isfinite(y).all():
@@ -381,8 +391,7 @@ def with_votes(model: TrainedModel, objective: Objective, problem: Problem, plan
         return model
     kept = np.concatenate(folds)
     if problem.start.clusters:
-        nearby = sample[: max(number, texts_to_keep(model.shape.width, model.shape.labels))]
-        kept = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(nearby)])
+        kept = np.concatenate([np.arange(problem.labelled), problem.labelled + np.sort(sample[:voters])])
     f, scores = (part.numpy() for part in outputs(objective, problem.inputs, kept))
     if not np.isfinite(scores).all():
         return model

@@ -49,7 +49,7 @@ def train(folder: Path, encoder: str, name: str, rank: int, number: int, *words:
 
     fitting.fit, Trainer.train_step = fit_and_write, step_or_die  # type: ignore[assignment, method-assign]
     # the measurement of the time budget would die already
-    fitting.fit_to_minutes = lambda trainer, report: None
+    fitting.fit_to_minutes = lambda *args, **kwargs: None
     sys.argv = ["halflabel", "train", str(folder / "labelled.csv"), "--unlabelled", str(folder / "pool.csv"),
                 "--encoder", encoder, "--out", str(folder / name), *OPTIONS, *words[1:]]
     with open(folder / f"{name}-{rank}-of-{number}.txt", "w") as output:

@@ -112,8 +112,8 @@ class TestAveragedWeights:
 def test_measuring_the_time_leaves_the_trainer_as_it_was(tiny_encoder: str) -> None:
     trainer = make_trainer(tiny_encoder, plan="laptop")
     tensors, position = trainer.tensors(), trainer.position()
-    step, evaluation_pass = measure(trainer)
-    assert step > 0 and evaluation_pass > 0 and trainer.position() == position
+    step, text = measure(trainer)
+    assert step > 0 and text > 0 and trainer.position() == position
     assert trainer.tensors().keys() == tensors.keys()
     assert all(torch.equal(tensor, tensors[name]) for name, tensor in trainer.tensors().items())
 

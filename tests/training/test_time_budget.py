@@ -25,6 +25,13 @@ def test_a_plan_that_does_not_fit_is_shortened_until_it_does() -> None:
         assert taken <= 60 * PLAN.minutes or short.epochs == 1
 
 
+def test_an_evaluation_after_training_leaves_less_time_for_steps() -> None:
+    short, shorter = (shortened(PLAN, 3.0, 5.0, afterwards) for afterwards in (0.0, 300.0))
+    assert shorter.steps * 3.0 + (shorter.epochs + 1) * 5.0 + 300.0 <= 60 * PLAN.minutes
+    assert 0 < shorter.steps < short.steps
+    assert shortened(PLAN, 3.0, 5.0, 10_000.0).epochs == 1
+
+
 def test_small_noise_rarely_changes_the_outcome() -> None:
     assert rounded_down(0.61) == rounded_down(0.55) == pytest.approx(0.5)
     assert rounded_down(1.7) == 1.0

@@ -24,16 +24,20 @@ BACKWARD = 3.0  # a step with gradients, in forward passes
 BASE = 0.6  # gigabytes that Python, torch and Arrow take by themselves
 
 
-def fit_to_minutes(trainer: Trainer, report: Report) -> None:
-    """Shortens the trainer's plan until it fits into its minutes, never lengthens it; reports the estimated time."""
+def fit_to_minutes(trainer: Trainer, report: Report, *, afterwards: int = 0) -> None:
+    """Shortens the trainer's plan until it fits into its minutes, never lengthens it; reports the estimated time.
+
+    `afterwards` is the number of texts that are evaluated once more after training.
+    """
     plan = trainer.plan
     if plan.frozen or plan.steps == 0:
         return
     measured = measure(trainer)
-    step, evaluation_pass = trainer.objective.ranks.from_first(lambda: measured)
-    trainer.plan = trainer.optimizers.plan = plan = shortened(plan, step, evaluation_pass)
+    step, text = trainer.objective.ranks.from_first(lambda: measured)
+    evaluation_pass = text * (trainer.problem.labelled + len(trainer.epoch_sample()))
+    trainer.plan = trainer.optimizers.plan = plan = shortened(plan, step, evaluation_pass, afterwards * text)
     passes = plan.epochs + 1
-    report(TimeEstimate(plan.steps * step + passes * evaluation_pass, plan.steps, passes))
+    report(TimeEstimate(plan.steps * step + passes * evaluation_pass + afterwards * text, plan.steps, passes))
 
 
 def within_passes(plan: Plan, unlabelled: int) -> Plan:
@@ -45,7 +49,7 @@ def within_passes(plan: Plan, unlabelled: int) -> Plan:
 
 
 def measure(trainer: Trainer) -> tuple[float, float]:
-    """Seconds of a step with a pool and of one evaluation pass; leaves the trainer as it was."""
+    """Seconds of a step with a pool and of the evaluation of a text; leaves the trainer as it was."""
     before = trainer.tensors(), trainer.position()
     trainer.step = trainer.plan.warmup
     for _ in range(2):
@@ -54,22 +58,24 @@ def measure(trainer: Trainer) -> tuple[float, float]:
     for _ in range(TIMED_STEPS):
         trainer.train_step()
     step = (time.perf_counter() - began) / TIMED_STEPS
-    texts = trainer.problem.labelled + len(trainer.epoch_sample())
-    rows = np.arange(min(64, texts))
+    rows = np.arange(min(64, trainer.problem.labelled + trainer.problem.unlabelled))
     outputs(trainer.objective, trainer.problem.inputs, rows)  # the first pass prepares the weights
     began = time.perf_counter()
     outputs(trainer.objective, trainer.problem.inputs, rows)
-    evaluation_pass = (time.perf_counter() - began) / len(rows) * texts
+    text = (time.perf_counter() - began) / len(rows)
     trainer.optimizers.reset()
     trainer.load(*before)
-    return step, evaluation_pass
+    return step, text
 
 
-def shortened(plan: Plan, step: float, evaluation_pass: float) -> Plan:
-    """Fewer epochs until evaluation passes take at most a third of the time, then fewer steps."""
+def shortened(plan: Plan, step: float, evaluation_pass: float, afterwards: float = 0.0) -> Plan:
+    """Fewer epochs until evaluation passes take at most a third of the time, then fewer steps.
+
+    All times are in seconds; `afterwards` is that of the evaluation after training.
+    """
     if plan.minutes == float("inf"):
         return plan
-    budget = RESERVE * 60.0 * plan.minutes
+    budget = RESERVE * 60.0 * plan.minutes - afterwards
     epochs = min(plan.epochs, max(1, int(budget / 3 / evaluation_pass)))
     share = rounded_down((budget - (epochs + 1) * evaluation_pass) / (plan.steps * step))
     steps = max(epochs, int(plan.epochs * plan.epoch_steps * share))
