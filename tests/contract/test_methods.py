@@ -49,7 +49,7 @@ def labelled(method: str, per_class: int = 4) -> tuple[list[str], list[Any]]:
 def no_time_budget() -> Iterator[None]:
     """No steps to measure the speed: the settings are short already."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("halflabel.fitting.fit_to_minutes", lambda *_: None)
+        patch.setattr("halflabel.fitting.fit_to_minutes", lambda *_, **__: None)
         yield
 
 
