@@ -22,7 +22,7 @@ from halflabel.data.labels import Classes
 from halflabel.devices import Compute
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import is_auto
-from halflabel.encoders.inputs import HiddenStateInputs, Inputs, TokenInputs, VectorInputs
+from halflabel.encoders.inputs import Inputs, TokenInputs, VectorInputs
 from halflabel.encoders.loading import choose_encoder, load_encoder
 from halflabel.encoders.neighbours import NeighbourVote, texts_to_keep
 from halflabel.encoders.ngrams import fit_ngram_model
@@ -270,8 +270,6 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
     inputs: Inputs
     if plan.frozen:
         inputs = once(lambda: VectorInputs([cache.vector_rows(view, progress) for view in views], drop=plan.token_drop))
-    elif encoder.frozen_layers:
-        inputs = once(lambda: HiddenStateInputs(encoder, views, cache, drop=plan.token_drop, limit=plan.step_tokens))
     else:
         inputs = TokenInputs(encoder, views, drop=plan.token_drop, limit=plan.step_tokens, cache=cache)
     known = None if truth is None else torch.from_numpy(classes.matrix(truth))
@@ -292,10 +290,19 @@ def freeze(encoder: TextEncoder, plan: Plan) -> None:
         if isinstance(module, nn.Embedding) and not plan.embeddings:
             module.requires_grad_(False)
     if plan.frozen_layers and not plan.frozen:
-        if plan.frozen_layers >= len(encoder.layers):
-            raise SettingError(f"frozen_layers={plan.frozen_layers} leaves nothing to train: the encoder has "
-                               f"{len(encoder.layers)} layers; give fewer, or use the plan frozen.")
-        encoder.freeze_layers(plan.frozen_layers)
+        encoder.freeze_layers(number_of_frozen(plan.frozen_layers, len(encoder.layers)))
+
+
+def number_of_frozen(layers: float, of: int) -> int:
+    """How many of an encoder's layers are frozen, for a number of layers or a share of them below 1."""
+    if layers < 1:
+        return int(layers * of)
+    if not of:
+        raise SettingError("The layers of this encoder cannot be told apart; set frozen_layers=0 to train them all.")
+    if layers >= of:
+        raise SettingError(f"frozen_layers={layers:g} leaves nothing to train: the encoder has {of} layers; give "
+                           "fewer, or use the plan frozen.")
+    return int(layers)
 
 
 def strong_views(pool: Corpus, names: Sequence[object], seed: int) -> list[Sequence[str]]:

@@ -72,8 +72,8 @@ def _check(key: str, value: Any) -> None:
             raise SettingError(f"{key}={value} is not known; give {' or '.join(choices)}.")
         return
     low, high = _LIMITS[key]
-    whole = isinstance(getattr(PLANS["paper"], key), int)
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    whole = isinstance(getattr(PLANS["paper"], key), int) or (key == "frozen_layers" and number and value > 1)
     if not number or not low <= value <= high or (whole and value != int(value)):
         kind = "whole number" if whole else "number"
         raise SettingError(f"{key}={value} is out of range; give a {kind} from {low:g} to {high:g}.")

@@ -52,7 +52,7 @@ class Plan:
     warmup_batch: int = 0  # labelled texts in a warm-up step; 0 for labelled_batch
     guard: Literal["on", "off"] = "on"  # abandon the pool if the predicted labels collapse to few
     step_tokens: int = 0  # tokens of a text in a training step, at most; 0 for max_tokens
-    frozen_layers: int = 0  # lowest layers that are not trained; their hidden states are computed once and cached
+    frozen_layers: float = 0.0  # lowest layers that are not trained: their number, or below 1 a share of them
 
     @property
     def steps(self) -> int:

@@ -4,25 +4,32 @@ from __future__ import annotations
 
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from transformers import (
+    DistilBertConfig,
+    DistilBertModel,
+    ModernBertConfig,
+    ModernBertModel,
+    MPNetConfig,
+    MPNetModel,
+)
 
 from cli_runner import Forked
 from conftest import tiny_texts
 from halflabel import TextClassifier
-from halflabel.data.pool import open_pool
 from halflabel.encoders import inference
-from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.encoder import Encoder, for_inference
 from halflabel.encoders.inference import encode, encode_tokens, texts_at_once
-from halflabel.encoders.inputs import HiddenStateInputs, TokenInputs
+from halflabel.encoders.inputs import TokenInputs
 from halflabel.encoders.loading import load_encoder
 from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.encoders.tokens import Batch, batches, padded_width, run_workers, windows, worker_count
-from halflabel.errors import EncoderError, HalflabelError, SettingError
-from halflabel.fitting import freeze
+from halflabel.errors import HalflabelError, SettingError
+from halflabel.fitting import freeze, number_of_frozen
 from halflabel.plans import plan_named
 
 LENGTHS = np.random.default_rng(0).integers(2, 60, 300)
@@ -189,36 +196,6 @@ def test_groups_of_a_training_step_change_nothing_but_rounding(tiny_encoder: str
     assert torch.allclose(together, grouped, atol=1e-5)
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_cached_hidden_states_lead_to_the_same_vectors(tiny_encoder: str, tmp_path: Path, pooling: str,
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder: Encoder = load_encoder(tiny_encoder)
-    encoder.pooling = pooling
-    freeze(encoder, plan_named("laptop", frozen_layers=1))
-    monkeypatch.setattr("halflabel.encoders.cache.STATE_SHARD", 20)
-    texts, rows = tiny_texts(12)[0], np.arange(36)
-    source = HiddenStateInputs(encoder, [texts], EncoderCache(tmp_path, encoder))
-    states, mask = source(rows, np.zeros_like(rows))
-    assert states.shape[2] == 32 and len(list((tmp_path / "states").rglob("*.arrow"))) == 2
-    whole = encode(encoder, texts, dtype=torch.float32)
-    assert np.allclose(encoder.eval()(states, mask).detach().numpy(), whole, atol=0.02)
-    assert np.allclose(source.encoded(rows, encoder), whole, atol=0.03)
-    again = HiddenStateInputs(encoder, [texts], EncoderCache(tmp_path, encoder))
-    assert torch.equal(again(rows, np.zeros_like(rows))[0], states)
-    assert not any(p.requires_grad for p in encoder.layers[0].parameters())
-    assert all(p.requires_grad for p in encoder.layers[1].parameters())
-
-
-def test_frozen_layers_drop_the_same_tokens(tiny_encoder: str, tmp_path: Path) -> None:
-    encoder = load_encoder(tiny_encoder)
-    freeze(encoder, plan_named("laptop", frozen_layers=1))
-    texts, rows, views = tiny_texts(4)[0], np.arange(12), np.zeros(12, dtype=int)
-    tokens = TokenInputs(encoder, [texts], drop=0.5)
-    states = HiddenStateInputs(encoder, [texts], EncoderCache(tmp_path, encoder), drop=0.5)
-    masks = [source(rows, views, np.random.default_rng(3))[1] for source in (tokens, states)]
-    assert torch.equal(masks[0].sum(dim=1), masks[1].sum(dim=1)) and masks[0].sum() < tokens(rows, views)[1].sum()
-
-
 def test_training_steps_cut_long_texts_and_evaluation_does_not(tiny_encoder: str, tmp_path: Path) -> None:
     encoder = load_encoder(tiny_encoder)
     texts, rows, views = ["one two three four five six seven", "one two"], np.arange(2), np.zeros(2, dtype=int)
@@ -230,16 +207,6 @@ def test_training_steps_cut_long_texts_and_evaluation_does_not(tiny_encoder: str
     assert step[0][1, : len(ids[1])].tolist() == ids[1].tolist()
     assert all(torch.equal(a, b) for a, b in zip(cut(rows, views), whole(rows, views), strict=True))
     assert np.array_equal(cut.encoded(rows, encoder), whole.encoded(rows, encoder))
-
-
-def test_encoders_with_inseparable_layers_are_refused(tiny_encoder: str, tmp_path: Path,
-                                                   monkeypatch: pytest.MonkeyPatch) -> None:
-    encoder = load_encoder(tiny_encoder)
-    freeze(encoder, plan_named("laptop", frozen_layers=1))
-    monkeypatch.setattr(Encoder, "trained_layers", lambda self, states, mask: states)
-    with pytest.raises(EncoderError, match="cannot be run without the lower ones"):
-        HiddenStateInputs(encoder, [tiny_texts(4)[0]], EncoderCache(tmp_path, encoder))
-    assert not list(tmp_path.iterdir())
 
 
 def test_training_leaves_frozen_layers_unchanged(tiny_encoder: str, tmp_path: Path) -> None:
@@ -254,9 +221,37 @@ def test_training_leaves_frozen_layers_unchanged(tiny_encoder: str, tmp_path: Pa
     assert np.allclose(again.predict_proba(texts), clf.predict_proba(texts), atol=1e-3)
 
 
+def test_half_of_the_layers_are_frozen(tiny_encoder: str) -> None:
+    encoder = load_encoder(tiny_encoder)
+    freeze(encoder, plan_named("laptop", frozen_layers=0.5))
+    assert [any(p.requires_grad for p in layer.parameters()) for layer in encoder.layers] == [False, True]
+    assert not any(p.requires_grad for p in encoder.body.embeddings.parameters())
+
+
+@pytest.mark.parametrize("body", [
+    DistilBertModel(DistilBertConfig(vocab_size=9, dim=8, hidden_dim=8, n_heads=2, n_layers=2)),
+    ModernBertModel(ModernBertConfig(vocab_size=9, hidden_size=8, intermediate_size=8, num_attention_heads=2,
+                                     num_hidden_layers=2, pad_token_id=0)),
+    MPNetModel(MPNetConfig(vocab_size=9, hidden_size=8, intermediate_size=8, num_attention_heads=2,
+                           num_hidden_layers=2))], ids=["distilbert", "modernbert", "mpnet"])
+def test_layers_of_other_encoders_are_found(body: Any) -> None:
+    encoder = Encoder(body, None)
+    freeze(encoder, plan_named("laptop", frozen_layers=1))
+    encoder(torch.tensor([[2, 3, 4]]), torch.ones(1, 3, dtype=torch.int64)).sum().backward()
+    assert [any(p.grad is not None for p in layer.parameters()) for layer in encoder.layers] == [False, True]
+
+
+def test_a_share_of_unknown_layers_is_none_of_them() -> None:
+    assert number_of_frozen(0.5, 0) == 0 and number_of_frozen(0.5, 7) == 3 and number_of_frozen(3, 4) == 3
+    with pytest.raises(SettingError, match="cannot be told apart"):
+        number_of_frozen(1, 0)
+
+
 def test_freezing_every_layer_is_refused(tiny_encoder: str) -> None:
     with pytest.raises(HalflabelError, match="2 layers"):
         freeze(load_encoder(tiny_encoder), plan_named("laptop", frozen_layers=2))
+    with pytest.raises(SettingError, match=r"frozen_layers=1\.5 is out of range; give a whole number"):
+        plan_named("laptop", frozen_layers=1.5)
 
 
 @pytest.mark.parametrize(("method", "plan", "words"), [
@@ -290,18 +285,6 @@ def test_bags_of_words_are_the_same_by_texts_and_by_rows(monkeypatch: pytest.Mon
 
 def test_few_wide_vectors_are_in_memory_at_a_time() -> None:
     assert [texts_at_once(width, 4096) for width in (1, 384, 2**14, 2**24, 2**26)] == [4096, 4096, 1024, 1, 1]
-
-
-def test_frozen_layers_of_a_pool_on_disk(tiny_encoder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("halflabel.encoders.cache.STATE_SHARD", 7)
-    texts, labels = tiny_texts(5)
-    (tmp_path / "pool.txt").write_text("\n".join(tiny_texts(8, seed=1)[0]))
-    pool = open_pool([str(tmp_path / "pool.txt")])[0]
-    settings = {"epochs": 1, "epoch_steps": 4, "warmup": 2, "frozen_layers": 1}
-    stored, listed = (TextClassifier("bdd-s", tiny_encoder, settings=settings).fit(texts, labels, some)
-                      for some in (pool.texts, list(pool.texts)))
-    assert np.allclose(stored.predict_proba(texts), listed.predict_proba(texts), atol=1e-6)
-    assert len(list((tmp_path / "cache" / "states").rglob("*.arrow"))) == 3 + 4 + 6  # labelled, pool, both together
 
 
 def test_compile_without_a_compiler_is_refused(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:

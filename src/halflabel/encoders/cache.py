@@ -1,11 +1,10 @@
-"""What an encoder computes once per text and keeps on disk: token ids, frozen vectors, states of frozen layers.
+"""What an encoder computes once per text and keeps on disk: token ids and frozen vectors.
 
 Everything is stored in shards, which are Arrow files with one row per text in their column `value`:
 
     <cache>/tokens/<tokenizer fingerprint>/<pool>/000000.arrow      token ids of a pool on disk
     <cache>/vectors/<encoder fingerprint>/<pool>/000000.arrow       vectors of a pool on disk
     <cache>/vectors/<encoder fingerprint>/texts/<hash>.arrow        vectors of texts in memory
-    <cache>/states/<encoder fingerprint and layers>/<pool or hash of token ids>/000000.arrow
 
 Fingerprints are hashes of all that a result depends on, so a cache is never stale. A pool is found by the hash of its
 content and keeps its order: row i of the pool is row i of the shards, and neither texts nor vectors have to be in
@@ -31,14 +30,13 @@ from halflabel.atomic import replace_file
 from halflabel.cache_limit import EntryLock, in_use
 from halflabel.data.columns import ArrowColumn, TextColumn, text_hash, write_arrow
 from halflabel.data.corpus import LazySequence, map_parts
-from halflabel.encoders.inference import encode, frozen_states
+from halflabel.encoders.inference import encode
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.errors import HalflabelError
 from halflabel.types import Progress
 
 TOKEN_SHARD = 8192  # texts per file
 VECTOR_SHARD = 2048
-STATE_SHARD = 256  # about 10 MB
 
 
 class EncoderCache:
@@ -107,21 +105,6 @@ class EncoderCache:
             return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float32), lock=lock)
 
         return map_parts(texts, rows)
-
-    def frozen_states(self, tokens: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        """Hidden states above the frozen layers for texts given by their token ids, (T, H) float16 each, on disk."""
-        settings = f"{self.encoder.fingerprint()} {self.encoder.frozen_layers}"
-        folder = self.folder / "states" / hashlib.blake2b(settings.encode(), digest_size=16).hexdigest()
-
-        def states(part: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-            key = part.key if isinstance(part, TokenIds) else hash_of(part)
-            files, lock = shards(folder / key, part, lambda tokens: list_array(
-                [states.reshape(-1) for states in frozen_states(self.encoder, tokens)], np.float16), STATE_SHARD)
-            width = self.encoder.width
-            return ArrowColumn(files, "value", lambda cell: np.frombuffer(cell, np.float16).reshape(-1, width),
-                               lock=lock)
-
-        return map_parts(tokens, states)
 
     def _read(self, wanted: set[bytes]) -> dict[bytes, np.ndarray]:
         vectors: dict[bytes, np.ndarray] = {}
@@ -231,14 +214,6 @@ class LazyTokens(LazySequence[np.ndarray]):
 
     def row(self, i: int) -> np.ndarray:
         return self.encoder.tokens([self.texts[i]])[0]
-
-
-def hash_of(tokens: Sequence[np.ndarray]) -> str:
-    """A hash of the token ids of texts."""
-    digest = hashlib.blake2b(digest_size=16)
-    for ids in tokens:
-        digest.update(len(ids).to_bytes(4, "little") + ids.tobytes())
-    return digest.hexdigest()
 
 
 def compact(counts: np.ndarray) -> np.ndarray:

@@ -25,10 +25,11 @@ from halflabel.encoders.bert import empty_bert, is_bert
 from halflabel.encoders.mkldnn_linear import mkldnn_available, use_mkldnn
 from halflabel.encoders.text_encoder import Backend, Forward, TextEncoder
 from halflabel.encoders.tokens import Tokenizer, pad, padded_width, token_ids, whole_words
-from halflabel.errors import EncoderError, SettingError
+from halflabel.errors import SettingError
 from halflabel.notices import NoticeWarning
 
 POOLING_FILE = "pooling.json"
+LAYERS = ("encoder.layer", "transformer.layer", "layers")  # names that transformers gives the list of layers
 GROUP = 10  # texts that pass through the layers together in a training step on a CPU
 PROBE = 8  # texts on which bf16 is compared with fp32
 HARMLESS = 0.999  # smallest cosine at which a bf16 vector counts as equal to that in fp32
@@ -83,10 +84,7 @@ class Encoder(TextEncoder):
         return self.depths * int(self.body.config.hidden_size)
 
     def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Vectors of token ids (N, T), or of hidden states (N, T, H) above the frozen layers, (N, H)."""
-        if ids.is_floating_point():
-            return self._grouped(ids, mask, lambda x, real: pool(
-                self.trained_layers(x, real).float(), real, self.pooling))
+        """Vectors of token ids (N, T), (N, H)."""
         return self._grouped(ids, mask, lambda x, real: self._pooled(real, input_ids=x))
 
     def from_embeddings(self, e: Tensor, mask: Tensor) -> Tensor:
@@ -117,30 +115,13 @@ class Encoder(TextEncoder):
         return torch.cat([pool(state.float(), mask, self.pooling) for state in states], dim=1)
 
     @property
-    def layers(self) -> Any:
-        layers = getattr(getattr(self.body, "encoder", None), "layer", None)
-        if layers is None:
-            raise EncoderError(f"The layers of {type(self.body).__name__} cannot be frozen one by one; set "
-                               "frozen_layers=0 or use a BERT-like encoder.")
-        return layers
+    def layers(self) -> Sequence[nn.Module]:
+        modules: dict[str, Any] = dict(self.body.named_modules())
+        return next((modules[name] for name in LAYERS if name in modules), ())
 
     def freeze_layers(self, number: int) -> None:
         super().freeze_layers(number)
         self.body.embeddings.requires_grad_(False)
-
-    def frozen_states(self, ids: Tensor, mask: Tensor) -> Tensor:
-        output = self.body(input_ids=ids, attention_mask=mask, output_hidden_states=True)
-        states: Tensor = output.hidden_states[self.frozen_layers]
-        return states
-
-    def trained_layers(self, states: Tensor, mask: Tensor) -> Tensor:
-        """Last hidden states (N, T, H) from those above the frozen layers."""
-        additive = torch.zeros(mask.shape, dtype=states.dtype, device=states.device)
-        additive = additive.masked_fill(mask == 0, torch.finfo(states.dtype).min)[:, None, None, :]
-        for layer in self.layers[self.frozen_layers :]:
-            output = layer(states, additive)
-            states = output[0] if isinstance(output, tuple) else output
-        return states
 
     def inference_forward(self, tokens: list[np.ndarray], *, backend: Backend, dtype: torch.dtype | None,
                           few: bool) -> Forward:

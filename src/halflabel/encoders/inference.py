@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from halflabel.devices import half_precision, to_device
+from halflabel.devices import to_device
 from halflabel.encoders.text_encoder import Backend, TextEncoder
 from halflabel.encoders.tokens import TOKENS, Batch, Window, batches, run_workers, windows, worker_count
 from halflabel.errors import SettingError
@@ -57,23 +57,6 @@ def _encode(encoder: TextEncoder, tokens: Iterable[Window], total: int, progress
 
     _run_batches(encoder, chain([first], tokens), total, work, progress, one_worker=backend == "compile")
     return vectors
-
-
-def frozen_states(encoder: TextEncoder, tokens: list[np.ndarray]) -> list[np.ndarray]:
-    """Hidden states above the frozen layers, (T, H) float16 for each text."""
-    states: list[np.ndarray] = [np.empty(0)] * len(tokens)
-
-    def work(rows: np.ndarray, ids: Tensor, mask: Tensor) -> None:
-        with half_precision(encoder.device, encoder.precision):
-            batch = encoder.frozen_states(ids, mask).half().cpu().numpy()
-        for row, padded in zip(rows, batch, strict=True):
-            states[row] = padded[: len(tokens[row])]
-
-    training = encoder.training
-    encoder.eval()
-    _run_batches(encoder, [(0, tokens)], len(tokens), work)
-    encoder.train(training)
-    return states
 
 
 def _run_batches(encoder: TextEncoder, tokens: Iterable[Window], total: int,

@@ -1,4 +1,4 @@
-"""Network inputs of a step: which rows it trains on, and their token ids, cached vectors or cached hidden states."""
+"""Network inputs of a step: which rows it trains on, and their token ids or cached vectors."""
 
 from __future__ import annotations
 
@@ -10,17 +10,14 @@ import torch
 from torch import Tensor
 
 from halflabel.data.corpus import Concat, Subset
-from halflabel.devices import half_precision, to_device
 from halflabel.encoders.cache import EncoderCache, TokenIds
 from halflabel.encoders.inference import encode_tokens
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.encoders.tokens import pad, padded_width
-from halflabel.errors import EncoderError
 from halflabel.randomness import generator, shuffled
 
 SORTED_BATCHES = 50  # whose texts are sorted by length together
 STRETCH = 1024  # batches in memory; those of the next stretch are sampled when they are needed
-STATE_BATCH = 32  # texts whose hidden states pass through the trained layers together
 Rng = np.random.Generator | None
 
 
@@ -125,55 +122,6 @@ class VectorInputs:
     def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
         """The vectors themselves, (N, H)."""
         return gather_rows(self.views[0], rows)
-
-
-class HiddenStateInputs(TokenInputs):
-    """Padded hidden states (N, T, H) above the frozen layers, and their mask, from the cache on disk.
-
-    In training a share of the tokens is dropped.
-    """
-
-    def __init__(self, encoder: TextEncoder, views: Sequence[Sequence[str]], cache: EncoderCache, *,
-                 drop: float = 0.0, limit: int = 0) -> None:
-        super().__init__(encoder, views, drop=drop, limit=limit, cache=cache)
-        check_separable(encoder, self.tokens[0][:4])
-        self.states = [cache.frozen_states(tokens) for tokens in self.tokens]
-
-    def __call__(self, rows: np.ndarray, views: np.ndarray, rng: Rng = None) -> tuple[Tensor, ...]:
-        texts = [self.states[view][row][self.kept(self.tokens[view][row], rng)]
-                 for row, view in zip(rows, views, strict=True)]
-        width = padded_width(max([1, *map(len, texts)]), self.encoder.max_tokens)
-        table = torch.zeros((len(texts), width, self.encoder.width))
-        mask = torch.zeros((len(texts), width), dtype=torch.int64)
-        for i, states in enumerate(texts):
-            table[i, : len(states)] = torch.from_numpy(states)
-            mask[i, : len(states)] = 1
-        return table, mask
-
-    def encoded(self, rows: np.ndarray, encoder: Any) -> np.ndarray:
-        """Vectors of rows through the trained layers, (N, H)."""
-        vectors = np.empty((len(rows), encoder.width), dtype=np.float32)
-        order = np.argsort(-self.lengths[rows], kind="stable")
-        device = encoder.device
-        for start in range(0, len(order), STATE_BATCH):
-            batch = order[start : start + STATE_BATCH]
-            inputs = (to_device(x, device) for x in self(rows[batch], np.zeros_like(batch)))
-            with torch.inference_mode(), half_precision(device, encoder.precision):
-                vectors[batch] = encoder(*inputs).float().cpu().numpy()
-        return vectors
-
-
-@torch.inference_mode()
-def check_separable(encoder: TextEncoder, tokens: Sequence[np.ndarray]) -> None:
-    """Refuses an encoder whose layers need more than hidden states and a mask, such as relative position biases."""
-    training = encoder.training
-    encoder.eval()
-    ids, mask = (x.to(encoder.device) for x in padded(tokens, encoder))
-    same = torch.allclose(encoder(encoder.frozen_states(ids, mask), mask), encoder(ids, mask), atol=1e-3)
-    encoder.train(training)
-    if not same:
-        raise EncoderError("The upper layers of this encoder cannot be run without the lower ones; set frozen_layers=0 "
-                           "or use another encoder.")
 
 
 def lengths(ids: Sequence[np.ndarray]) -> np.ndarray:

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from halflabel.devices import Compute
-from halflabel.errors import EncoderError, ModelError
+from halflabel.errors import ModelError
 from halflabel.integrity import COPY_OR_RETRAIN, read_json, require
 
 Backend = Literal["torch", "compile"]
@@ -35,7 +35,6 @@ class TextEncoder(nn.Module):
     """Token ids and mask (N, T) to one vector per text, (N, H)."""
 
     max_tokens: int  # longer texts are truncated
-    frozen_layers: int = 0  # lowest layers that are not trained, so that their outputs can be cached
     precision: torch.dtype | None = None  # of products; by default bf16 if the hardware has it and it does no harm
 
     @property
@@ -102,18 +101,14 @@ class TextEncoder(nn.Module):
         return self
 
     @property
-    def layers(self) -> Any:
-        """The layers from the bottom up, for encoders of which the lowest can be frozen."""
-        raise EncoderError(f"The layers of {type(self).__name__} cannot be frozen one by one; set frozen_layers=0.")
+    def layers(self) -> Sequence[nn.Module]:
+        """The layers from the bottom up; none if they cannot be told apart."""
+        return ()
 
     def freeze_layers(self, number: int) -> None:
         """Stops training the word embeddings and the lowest layers."""
-        self.frozen_layers = number
-        self.layers[:number].requires_grad_(False)
-
-    def frozen_states(self, ids: Tensor, mask: Tensor) -> Tensor:
-        """Hidden states above the frozen layers, (N, T, H); `forward` accepts them in place of token ids."""
-        raise EncoderError(f"{type(self).__name__} has no hidden states; set frozen_layers=0.")
+        for layer in self.layers[:number]:
+            layer.requires_grad_(False)
 
 
 class JoinedEncoders(TextEncoder):

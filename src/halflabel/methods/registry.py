@@ -132,7 +132,7 @@ class Method:
             reason = (f"{self.name} trains on bags of words, which have no layers" if self.bag_of_words else
                       "the plan frozen trains no layer" if plan.frozen else
                       f"{self.name} needs the whole encoder")
-            raise SettingError(f"frozen_layers={plan.frozen_layers} does not apply: {reason}; leave it out.")
+            raise SettingError(f"frozen_layers={plan.frozen_layers:g} does not apply: {reason}; leave it out.")
         if self.no_steps:
             plan = replace(plan, frozen=True, epochs=0, warmup=0)
         if self.bag_of_words and plan.frozen:
