@@ -22,18 +22,19 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from cached_scores import scores, store
+from cached_scores import scores, vectors
 from halflabel import TextClassifier
 from halflabel import equations as eq
 from halflabel.data.augmentation import WordEdits
+from halflabel.data.cleaning import clean, drop_labelled
 from halflabel.data.corpus import Corpus
-from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import LOADERS
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.methods.bdd import BOUNDS, GENTLE, BalancedAngles, am_f, am_s, bdd_f, bdd_s
 from halflabel.methods.registry import method
 from halflabel.nn.network import Head
 from halflabel.notices import EpochReport
+from halflabel.persistence.model import TrainedModel
 from halflabel.training.objective import SelfTraining
 from halflabel.types import Shape
 from protocol import SETS, Results, Sample, load, sample_per_class, setting
@@ -189,7 +190,7 @@ def main() -> None:
 
 def run(texts: Texts, key: dict[str, Any]) -> dict[str, Any]:
     """One run, evaluated on the test texts."""
-    split = sample_per_class(texts.train, key["per_class"], key["unlabelled"], key["seed"])
+    split = without_duplicates(sample_per_class(texts.train, key["per_class"], key["unlabelled"], key["seed"]))
     TRUTH["y"] = true_labels(split)
     epochs: list[dict[str, Any]] = []
     clf = TextClassifier(f"study-{key['arm']}-{key['form']}", texts.encoder, key["plan"], random_state=key["seed"],
@@ -207,6 +208,14 @@ def run(texts: Texts, key: dict[str, Any]) -> dict[str, Any]:
             "dlav": epochs[-1]["dlav"], "a": epochs[-1].get("a"), "true_a": true_slopes(clf, split)}
 
 
+def without_duplicates(split: Sample) -> Sample:
+    """The texts that training keeps, so that the rows of the oracle's labels are those of its statistics."""
+    labelled = clean(split.labelled, role="labelled")[0]
+    pool = drop_labelled(clean(split.pool, role="unlabelled")[0], labelled)
+    first = dict(reversed(list(zip(split.pool.texts, split.truth, strict=True))))
+    return replace(split, labelled=labelled, pool=pool, truth=[first[text] for text in pool.texts])
+
+
 def true_labels(split: Sample) -> Tensor:
     """One-hot labels of the labelled texts and the pool, (N_l + N_u, K)."""
     names = sorted(set(split.labelled.labels), key=str)
@@ -216,8 +225,8 @@ def true_labels(split: Sample) -> Tensor:
 
 def true_slopes(clf: TextClassifier, split: Sample) -> list[float]:
     """The slopes a_k that the true labels of the pool give in the final feature space."""
-    encoder = clf.model_.encoder
-    h = encode(encoder, split.pool.texts) if isinstance(encoder, Table) else store(1).vectors(split.pool.texts)
+    assert isinstance(clf.model_, TrainedModel)
+    h = vectors(clf.model_, split.pool.texts)
     with torch.inference_mode():
         f = clf.model_.network.eval().classify(torch.from_numpy(np.asarray(h))).f
     y = true_labels(split)[len(split.labelled.labels):]
