@@ -31,6 +31,7 @@ from halflabel.training.objective import Objective, OptimizerPhase, Problem, Ste
 from halflabel.training.statistics import EpochStatistics, PoolState, epoch_statistics
 from halflabel.types import Plan
 
+COLLAPSE_TEXTS = 1000  # pool texts whose labels tell a collapse
 DevScorer = Callable[[], float]  # scores the network as it stands on the dev set
 
 
@@ -194,14 +195,16 @@ class Trainer:
             self.after_warmup = snapshot(self.objective)
             self.moments_after_warmup = copied(self.optimizers.moments())
         figures: dict[str, Any] = {"trust": float(self.pool.trust)}
-        statistics = self.statistics(rows := self.epoch_sample())
+        labelled_by_start = first and self.objective.method.closed_form_head
+        rows = self.some_of_the_sample() if labelled_by_start else self.epoch_sample()
+        statistics = self.statistics(rows)
         if len(rows):
             if first:
                 self.set_reference(statistics)
             elif self.pool.collapsed(statistics.shares()):
                 figures["notice"] = self.abandon_pool(report)
                 statistics = self.statistics(rows := self.epoch_sample())  # of the labelled texts alone
-            if len(rows) and not (first and self.objective.method.closed_form_head):
+            if len(rows) and not labelled_by_start:
                 self.objective.pseudo_labels.update_epoch(
                     torch.from_numpy(rows), statistics.p, statistics.f, self.problem.y.cpu())
         if self.plan_step > 0 and not self.discarded_steps:  # labelled texts alone are too few for variances
@@ -232,6 +235,11 @@ class Trainer:
             return np.empty(0, dtype=np.int64)
         rng = generator(self.seed, Stream.EPOCH_SAMPLE, max(0, self.epoch))
         return np.sort(shuffled(rng, self.problem.unlabelled)[: self.plan.survey]).astype(np.int64)
+
+    def some_of_the_sample(self) -> np.ndarray:
+        """Rows of the epoch's sample that are enough to detect a collapse, where no pseudo-labels are made of them."""
+        rows = self.epoch_sample()
+        return rows[:: max(1, len(rows) // COLLAPSE_TEXTS)]
 
     def abandon_pool(self, report: Report) -> str:
         """Returns to the state after warm-up, to go on with the labelled texts alone and without balanced angles."""
@@ -275,7 +283,8 @@ class Trainer:
         """Keeps the averaged weights, or the best; None if they collapsed and training goes on without the pool."""
         figures: dict[str, Any] = {"trust": float(self.pool.trust)} | self.save_best(store, dev_scorer)
         self.objective.network.load_state_dict(self.best or self.average.module.state_dict())
-        rows = self.epoch_sample()
+        method = self.objective.method
+        rows = self.some_of_the_sample() if method.closed_form_head and not method.refit else self.epoch_sample()
         statistics = epoch_statistics(self.objective, self.problem, rows)
         end = EpochReport(self.step, self.epoch, figures, end=True)
         collapsed = len(rows) > 0 and self.pool.collapsed(statistics.shares()) and not self.best
@@ -286,8 +295,8 @@ class Trainer:
         self.log(end, store, report)
         if collapsed:
             return None
-        if self.objective.method.refit is not None and self.plan.steps:
-            self.objective.method.refit(statistics.f, self.problem.y.cpu(), torch.from_numpy(rows))
+        if method.refit is not None and self.plan.steps:
+            method.refit(statistics.f, self.problem.y.cpu(), torch.from_numpy(rows))
             store.model(self.objective.network.state_dict())
             self.dev_score = self.objective.ranks.from_first(dev_scorer) if dev_scorer else None
         self.objective.eval()
