@@ -37,7 +37,7 @@ NO_CLUSTERS = {
 
 LIFT_PLANS: dict[str, dict[str, Any]] = {
     "frozen": {"epochs": 0, "warmup": 0},
-    "laptop": {"epochs": 3, "epoch_steps": 62, "passes": 2.0, "warmup": 0, "survey": 2000,
+    "laptop": {"epochs": 3, "epoch_steps": 62, "passes": 2.0, "warmup": 0, "survey": 4000,
                "labelled_batch": 8, "unlabelled_batch": 32, "frozen_layers": 0.5},
 }
 
