@@ -37,8 +37,8 @@ NO_CLUSTERS = {
 
 LIFT_PLANS: dict[str, dict[str, Any]] = {
     "frozen": {"epochs": 0, "warmup": 0},
-    "laptop": {"epochs": 3, "epoch_steps": 62, "passes": 2.0, "warmup": 0, "survey": 4000,
-               "labelled_batch": 8, "unlabelled_batch": 32, "frozen_layers": 0.5},
+    "laptop": {"epochs": 3, "epoch_steps": 125, "passes": 2.0, "warmup": 0, "survey": 4000,
+               "labelled_batch": 8, "unlabelled_batch": 32},
 }
 
 UNDECIDED = "held-out labels do not tell whether clusters in the pool help; these count for {:.0%} of its soft labels"
