@@ -458,6 +458,19 @@ def votes() -> str:
                      "calibration error of all"], body)
 
 
+def schedule() -> str:
+    """Accuracy and processor seconds of fine-tuned lift with shorter schedules, on the same samples."""
+    tuned = [row for row in lines("votes") if row["plan"] == "laptop"]
+    body = []
+    for (name, per_class, seed), rows in sorted(grouped(tuned, "set", "per_class", "seed").items()):
+        usual = next(row for row in rows if not row.get("settings"))
+        for row in sorted(rows, key=lambda row: -row["seconds"]):
+            settings = "".join(f" {key}={value:g}" for key, value in (row.get("settings") or {}).items())
+            body.append([name, str(per_class), str(seed), f"`--set{settings}`" if settings else "as it is",
+                         f"{row['all']:.3f}", f"{row['seconds'] / usual['seconds']:.2f}"])
+    return markdown(["set", "labels per class", "seed", "schedule", "accuracy", "time"], body)
+
+
 def contrast() -> str:
     """Accuracy of fine-tuned lift by the weight of contrast against label anchors."""
     body = [[name, str(per_class), f"{weight:g}", *(spread([row[who] for row in rows])
@@ -895,7 +908,7 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 TABLES: dict[str, Callable[[], str]] = {
     **{f"accuracy-{name}": partial(accuracy, name) for name in ("ag_news", "arxiv_topics10", "clinc150", "sst5")},
     "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes, "trust": trust,
+    "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes, "schedule": schedule, "trust": trust,
     "trust-laptop": trust_laptop,
     "contrast": contrast,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
