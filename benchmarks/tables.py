@@ -13,7 +13,7 @@ import math
 import re
 import statistics
 import sys
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,7 @@ RESULTS = Path(__file__).parent / "results"
 TARGETS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"<!-- table: ([\w-]+) -->\n(.*?)<!-- end -->", flags=re.S)
 BY_HAND = "<!-- by hand -->"
+MANY_COMMITS = 6  # more than that are not listed one by one
 REDUCED, POOL = Path(__file__).parent / "reduced", 4000  # the reduced protocol, its unlabelled texts
 Line = dict[str, Any]
 
@@ -35,7 +36,7 @@ def main() -> None:
     from halflabel.bench.report import make_document
     from halflabel.bench.results import load_results
 
-    tables = {name: make() for name, make in TABLES.items()}
+    tables = {name: with_commits(make) for name, make in TABLES.items()}
     results = load_results(REDUCED / "results.jsonl")
     report = make_document(results, evaluate_claims(results))
     wanted = {file: filled(file, tables) for file in TARGETS} | {REDUCED / "report.md": report.markdown()}
@@ -86,7 +87,30 @@ def grouped(rows: Iterable[Line], *keys: str) -> dict[tuple[Any, ...], list[Line
     groups: dict[tuple[Any, ...], list[Line]] = defaultdict(list)
     for row in rows:
         groups[tuple(row[key] for key in keys)].append(row)
+        _in_table[id(row)] = row
     return groups
+
+
+_in_table: dict[int, Line] = {}  # the runs that the table which is being made has grouped
+
+
+def with_commits(make: Callable[[], str]) -> str:
+    """A table, and below it the commits that its runs were made with, unless it groups none."""
+    _in_table.clear()
+    table = make()
+    runs = Counter(commit_of(row) for row in _in_table.values())
+    if not runs or not table.startswith("|"):
+        return table
+    unknown, known = runs.pop("", 0), [f"{commit} ({number})" for commit, number in runs.items()]
+    older = [f"{unknown} from before commits were recorded"] if unknown else []
+    shown = known if len(known) <= MANY_COMMITS else [f"{len(known)} commits from {known[0]} to {known[-1]}"]
+    return f"{table}\n\n<sub>Runs by commit: {', '.join([*shown, *older])}.</sub>"
+
+
+def commit_of(row: Line) -> str:
+    """The commit that a run was made with, `+` if the tree had changes; empty if it was not recorded."""
+    code = row.get("code") or {}
+    return str(code.get("commit") or "")[:7] + "+" * (code.get("clean") is False)
 
 
 def spread(values: list[float]) -> str:
@@ -908,8 +932,8 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 TABLES: dict[str, Callable[[], str]] = {
     **{f"accuracy-{name}": partial(accuracy, name) for name in ("ag_news", "arxiv_topics10", "clinc150", "sst5")},
     "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
-    "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes, "schedule": schedule, "trust": trust,
-    "trust-laptop": trust_laptop,
+    "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
+    "schedule": schedule, "trust": trust, "trust-laptop": trust_laptop,
     "contrast": contrast,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
