@@ -453,17 +453,33 @@ def trust() -> str:
 
 
 def trust_laptop() -> str:
-    """Fine-tuned runs of the default below logistic regression on the labels alone, by set and labels per class."""
-    by = {kind: {(row["set"], row["per_class"], row["seed"]): row for row in accuracy_lines() if row["method"] == kind}
-          for kind in ("lift/laptop", "lift/laptop+names", "logreg")}
+    """Fine-tuned runs of the default below labels alone: below the same plan, and below logistic regression."""
+    Pair = tuple[float, float, int]  # accuracies on labels alone and with the pool, test texts
+    small = list(grouped(lines("trust-laptop"), "set", "per_class", "seed").values())
+    official = {kind: {(row["set"], row["per_class"], row["seed"]): row for row in accuracy_lines()
+                       if row["method"] == kind} for kind in ("lift/laptop", "lift/laptop+names", "logreg")}
+
+    def of_official(kind: str) -> list[Pair]:
+        known = official["logreg"]
+        found = [row for group in grouped((row for key, row in official[kind].items() if key in known),
+                                          "set", "per_class", "seed").values() for row in group]
+        return [(known[row["set"], row["per_class"], row["seed"]]["accuracy"], row["accuracy"], row["n_test"])
+                for row in found]
+
+    kinds: dict[str, list[Pair]] = {
+        "500 unlabelled texts, against the same plan": [
+            (row["labels_only_laptop"], row["laptop"], row["n_test"]) for (row,) in small],
+        "500 unlabelled texts, against logistic regression": [
+            (row["labels_only"], row["laptop"], row["n_test"]) for (row,) in small],
+        "official tests, against logistic regression": of_official("lift/laptop"),
+        "official tests, told class names, against logistic regression": of_official("lift/laptop+names")}
     body = []
-    for kind, label in (("lift/laptop", "without names"), ("lift/laptop+names", "told class names")):
-        pairs = [(row, by["logreg"][key]) for key, row in by[kind].items() if key in by["logreg"]]
-        losses = [alone["accuracy"] - row["accuracy"] for row, alone in pairs]
-        noise = [2 * (2 * alone["accuracy"] * (1 - alone["accuracy"]) / row["n_test"]) ** 0.5 for row, alone in pairs]
+    for label, pairs in kinds.items():
         if pairs:
-            body.append([label, str(len(pairs)), f"{statistics.mean(alone['accuracy'] for _, alone in pairs):.3f}",
-                         f"{statistics.mean(row['accuracy'] for row, _ in pairs):.3f}",
+            losses = [alone - found for alone, found, _ in pairs]
+            noise = [2 * (2 * alone * (1 - alone) / n) ** 0.5 for alone, _, n in pairs]
+            body.append([label, str(len(pairs)), f"{statistics.mean(alone for alone, _, _ in pairs):.3f}",
+                         f"{statistics.mean(found for _, found, _ in pairs):.3f}",
                          str(sum(loss > 0 for loss in losses)),
                          str(sum(loss > bound for loss, bound in zip(losses, noise, strict=True))),
                          f"{max(losses):.3f}"])
