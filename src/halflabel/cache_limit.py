@@ -23,7 +23,7 @@ from halflabel.atomic import UNIQUE, cache_folder, flock, is_at, not_written, re
 from halflabel.errors import SettingError
 
 KINDS = {"pools": "unlabelled texts", "tokens": "token ids", "vectors": "sentence vectors",
-         "states": "hidden states of frozen layers", "onnx": "ONNX graphs", "translations": "back-translations",
+         "states": "hidden states of earlier versions", "onnx": "ONNX graphs", "translations": "back-translations",
          "corpora": "benchmark corpora", "encoders": "downloaded encoders"}
 KEPT = ("encoders",)  # never removed to stay below the limit: without a network they cannot be had again
 BY_ENCODER = ("tokens", "vectors", "states")

@@ -1,4 +1,4 @@
-"""The cache of token ids, vectors and hidden states: computed once, never torn, and invisible to training."""
+"""The cache of token ids and vectors: computed once, never torn, and invisible to training."""
 
 from __future__ import annotations
 
