@@ -47,13 +47,12 @@ def main() -> None:
     train = load(options.data, options.name, "train")
     truth = np.array(test.labels)
     names = names_of(options.data, options.name) if options.names else None
-    given = ({"names": "given"} if names else {}) | ({"encoder": options.encoder.name} if options.encoder else {})
     for per_class in options.per_class:
         for seed in options.seeds:
             split = sample_per_class(train, per_class, options.unlabelled, seed)
             for method in options.methods:
-                key = {"set": options.name, "per_class": per_class, "seed": seed, "method": method,
-                       "unlabelled": options.unlabelled, "names": None, "encoder": None} | given
+                key = key_of(options.name, per_class, seed, method, names=options.names,
+                             encoder=options.encoder.name if options.encoder else None)
                 if results.has(**key):
                     continue
                 if method in RIVALS:
@@ -64,6 +63,13 @@ def main() -> None:
                 accuracy, macro_f1 = float(np.mean(predicted == truth)), f1_score(truth, predicted, average="macro")
                 results.add(**key, accuracy=accuracy, macro_f1=float(macro_f1), n_test=len(test), **line)
                 print(key, round(accuracy, 4), line.get("ece"), round(line["seconds"], 1), flush=True)
+
+
+def key_of(name: str, per_class: int, seed: int, method: str, *, names: bool = False,
+           encoder: str | None = None) -> dict[str, Any]:
+    """What tells a run from all others in the results."""
+    return {"set": name, "per_class": per_class, "seed": seed, "method": method, "unlabelled": POOLS[name],
+            "names": "given" if names else None, "encoder": encoder}
 
 
 def names_of(data: Path, name: str) -> dict[int, str]:
