@@ -1,11 +1,12 @@
 """Speed of this checkout against an earlier one, by the same commands in turn.
 
     git worktree add --detach FOLDER COMMIT
-    python benchmarks/versions.py --data DATA --other FOLDER --work WORK [--repeats 3]
+    python benchmarks/versions.py --data DATA --other FOLDER --work WORK [--repeats 3] [--whole]
 
 `train` fine-tunes a short laptop run of the default method on AG News; `predict` labels test texts with the model that
-it wrote. Vectors are cached by a first run of each checkout that is not counted. With other load on the machine, the
-seconds of processors are more reliable than those of the clock.
+it wrote. Vectors are cached by a first run of each checkout that is not counted. `--whole` measures the default as it
+is, vectors included, with ten labels per class and 10,000 unlabelled texts. With other load on the machine, the seconds
+of processors are more reliable than those of the clock.
 """
 
 from __future__ import annotations
@@ -23,34 +24,36 @@ from pathlib import Path
 from protocol import Results, load, sample_per_class
 
 HERE = Path(__file__).parent.parent
-POOL, TEST, STEPS = 600, 1000, 20
+POOL, WHOLE_POOL, TEST, STEPS = 600, 10_000, 1000, 20
 
 
 def main() -> None:
     options = parse()
     options.work.mkdir(parents=True, exist_ok=True)
-    write_texts(options.data, options.work)
+    write_texts(options.data, options.work, WHOLE_POOL if options.whole else POOL)
     checkouts, results = {"this": HERE, "other": options.other.resolve()}, Results("versions")
     commits = {name: commit_of(folder) for name, folder in checkouts.items()}
-    for repeat in range(-1, options.repeats):
+    for repeat in range(0 if options.whole else -1, options.repeats):
         for command in ("train", "predict"):
             for name in checkouts if repeat % 2 else reversed(checkouts):
                 key = {"command": command, "checkout": name, "against": commits["other"], "repeat": repeat}
+                key |= {"whole": True} if options.whole else {}
                 if repeat >= 0 and results.has(**key):
                     continue
-                seconds = run(command, checkouts[name], options.work / name, options.work)
+                seconds = run(command, checkouts[name], options.work / name, options.work, whole=options.whole)
                 if repeat >= 0:
                     results.add(**key, commit=commits[name], **seconds)
                     print(command, name, seconds, flush=True)
     for command in ("train", "predict"):
         lines = {(line["checkout"], line["repeat"]): line["processor_seconds"] for line in results
-                 if line["command"] == command and line["against"] == commits["other"]}
+                 if line["command"] == command and line["against"] == commits["other"]
+                 and line.get("whole", False) == options.whole}
         ratios = [lines["this", repeat] / lines["other", repeat] for repeat in range(options.repeats)]
         print(f"{command}: {statistics.median(ratios):.2f} times the processor seconds of {commits['other'][:9]}")
 
 
-def write_texts(data: Path, work: Path) -> None:
-    sample = sample_per_class(load(data, "ag_news", "train"), 10, POOL, seed=0)
+def write_texts(data: Path, work: Path, unlabelled: int) -> None:
+    sample = sample_per_class(load(data, "ag_news", "train"), 10, unlabelled, seed=0)
     rows = [*zip(sample.labelled.texts, sample.labelled.labels, strict=True),
             *((text, None) for text in sample.pool.texts)]
     with open(work / "train.jsonl", "w", encoding="utf-8") as file:
@@ -59,10 +62,10 @@ def write_texts(data: Path, work: Path) -> None:
         file.writelines(json.dumps({"text": text}) + "\n" for text in load(data, "ag_news", "test", TEST).texts)
 
 
-def run(command: str, checkout: Path, out: Path, work: Path) -> dict[str, float]:
+def run(command: str, checkout: Path, out: Path, work: Path, *, whole: bool) -> dict[str, float]:
     """Seconds of one command with the code of a checkout, by the clock and of processors."""
-    arguments = {"train": ["train", work / "train.jsonl", "--out", out, "--force", "--set", "epochs=1", "--set",
-                           f"epoch_steps={STEPS}"],
+    steps = ["--minutes", "1000"] if whole else ["--set", "epochs=1", "--set", f"epoch_steps={STEPS}"]
+    arguments = {"train": ["train", work / "train.jsonl", "--out", out, "--force", *steps],
                  "predict": ["predict", out, work / "test.jsonl", "--out", f"{out}.csv", "--force"]}[command]
     environment = os.environ | {"PYTHONPATH": str(checkout / "src"), "HALFLABEL_CACHE": f"{out}-cache"}
     began, before = time.perf_counter(), processor_seconds()
@@ -88,6 +91,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--other", type=Path, required=True, help="another checkout")
     parser.add_argument("--work", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--whole", action="store_true", help="the default as it is, instead of a short run")
     return parser.parse_args()
 
 
