@@ -947,6 +947,8 @@ serving_hostile = partial(serving, "hostile", ["statuses", "improper", "memory b
 
 TABLES: dict[str, Callable[[], str]] = {
     **{f"accuracy-{name}": partial(accuracy, name) for name in ("ag_news", "arxiv_topics10", "clinc150", "sst5")},
+    **{f"sealed-{name}": partial(accuracy, name, "sealed") for name in ("trec6", "mr2", "ohsumed23")},
+    "sealed-ohsumed23-macro": partial(accuracy, "ohsumed23", "sealed", "macro_f1"),
     "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
     "schedule": schedule, "trust": trust, "trust-laptop": trust_laptop,
