@@ -4,7 +4,8 @@
 
 `development` has the default on four sets that decisions were made on, with and without class names, and what it is
 compared with; `sealed` has all methods on three sets that nothing was chosen on, which are in the folder `sealed` of
-FOLDER, and is run once, after the last change of numbers. A process has one thread and trains one model, or on
+FOLDER, and is run once, after the last change of numbers. Plans are as shipped, 15 minutes of `laptop` included, on one
+core; lines tell the steps that fitted into them. A process has one thread and trains one model, or on
 frozen vectors those of all seeds; `--minutes` starts none after so many. `--list` only tells what is missing.
 """
 
@@ -71,7 +72,8 @@ def sealed() -> Iterator[Run]:
         for method in ("lift", *PAPER):
             yield Run(name, 10, seed, f"{method}/laptop")
     for name, per_class, seed in product(SEALED, (10, 2, 25, 5), range(5)):
-        yield Run(name, per_class, seed, "setfit")
+        if name != "ohsumed23" or (per_class, seed) in ((10, 0), (2, 0)):  # hours for each run on its long texts
+            yield Run(name, per_class, seed, "setfit")
 
 
 def main() -> None:
@@ -94,7 +96,7 @@ def main() -> None:
         run = runs[0]
         command = [sys.executable, str(Path(__file__).with_name("accuracy.py")), "--data", str(data),
                    "--results", PARTS[options.part], "--name", run.name, "--per-class", str(run.per_class),
-                   "--seeds", *(str(run.seed) for run in runs), "--methods", run.method, "--minutes", "1000",
+                   "--seeds", *(str(run.seed) for run in runs), "--methods", run.method,
                    "--threads", "1", *(["--names"] if run.names else [])]
         return subprocess.run(command, check=False).returncode
 
