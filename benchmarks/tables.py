@@ -383,7 +383,7 @@ def methods_several(plan: str, rule: str | None = None) -> str:
     cells, body = grouped(rows, "method", "set"), []
     for (name,), mine in grouped(rows, "method").items():
         method = name.split("/")[0]
-        decision = rule or (RULES[0] if method in ANGULAR else RULES[1])
+        decision = rule or (RULES[0] if method in BY_FREQUENCY else RULES[1])
         found = [cells.get((name, one), []) for one in SEVERAL]
         shown = [f"{spread([row[decision][key] for row in cell])}" if cell else "not run"
                  for cell in found for key in ("micro_f1", "macro_f1")]
@@ -903,8 +903,8 @@ BATCH = 20  # labels in a round of simulated labelling
 SUPPLY = {"pinned": "wheel, constraints.txt", "lowest": "wheel, lower bounds", "sdist": "sdist, constraints.txt"}
 RULES = ("prior-quantile", "fixed")
 SEVERAL = ("arxiv54", "pubmed_mesh23", "goemotions")
-ANGULAR = ("bdd-ml", "am-ml")  # which decide by the first of the rules
-COMPARED = (*ANGULAR, "bce", "logreg", "setfit")
+BY_FREQUENCY = ("lift-ml", "lift-ml+names", "bdd-ml", "am-ml")  # which decide by the first of the rules
+COMPARED = (*BY_FREQUENCY, "bce", "logreg", "setfit")
 NAMES = {"setfit": "SetFit",
          "self-training": "self-training (scikit-learn), frozen",
          "logreg": "logistic regression, frozen", "halflabel": "halflabel", "plain": "plain PyTorch, fp32",
