@@ -5,13 +5,14 @@
 `development` has the default on four sets that decisions were made on, with and without class names, and what it is
 compared with; `sealed` has all methods on three sets that nothing was chosen on, which are in the folder `sealed` of
 FOLDER, and is run once, after the last change of numbers. Plans are as shipped, 15 minutes of `laptop` included, on one
-core; lines tell the steps that fitted into them. A process has one thread and trains one model, or on
+core; lines tell the steps that fitted into them. A process has one thread, also for BLAS, and trains one model, or on
 frozen vectors those of all seeds; `--minutes` starts none after so many. `--list` only tells what is missing.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import time
@@ -56,9 +57,9 @@ def development() -> Iterator[Run]:
         yield Run(name, per_class, seed, method)
     for name, per_class, names, seed in product(DEVELOPMENT, (10, 2, 25, 5), (False, True), range(5)):
         yield Run(name, per_class, seed, "lift/frozen", names)
-    for name, per_class, names, seed in product(DEVELOPMENT, (10, 2, 25, 5), (False, True), range(3)):
+    for per_class, name, names, seed in product((10, 2, 25, 5), DEVELOPMENT, (False, True), range(3)):
         yield Run(name, per_class, seed, "lift/laptop", names)
-    for name, per_class, seed in product(DEVELOPMENT, (10, 25), range(3)):
+    for per_class, name, seed in product((10, 25), DEVELOPMENT, range(3)):
         yield Run(name, per_class, seed, "setfit")
 
 
@@ -98,7 +99,7 @@ def main() -> None:
                    "--results", PARTS[options.part], "--name", run.name, "--per-class", str(run.per_class),
                    "--seeds", *(str(run.seed) for run in runs), "--methods", run.method,
                    "--threads", "1", *(["--names"] if run.names else [])]
-        return subprocess.run(command, check=False).returncode
+        return subprocess.run(command, check=False, env=os.environ | {"OMP_NUM_THREADS": "1"}).returncode
 
     with ThreadPoolExecutor(options.workers) as workers:
         failed = sum(code != 0 for code in workers.map(start, together.values()))

@@ -95,7 +95,7 @@ _in_table: dict[int, Line] = {}  # the runs that the table which is being made h
 
 
 def with_commits(make: Callable[[], str]) -> str:
-    """A table, and below it the commits that its runs were made with, unless it groups none."""
+    """A table, and below it the commits and, if several, the processors of its runs, unless it groups none."""
     _in_table.clear()
     table = make()
     runs = Counter(commit_of(row) for row in _in_table.values())
@@ -104,7 +104,10 @@ def with_commits(make: Callable[[], str]) -> str:
     unknown, known = runs.pop("", 0), [f"{commit} ({number})" for commit, number in runs.items()]
     older = [f"{unknown} from before commits were recorded"] if unknown else []
     shown = known if len(known) <= MANY_COMMITS else [f"{len(known)} commits from {known[0]} to {known[-1]}"]
-    return f"{table}\n\n<sub>Runs by commit: {', '.join([*shown, *older])}.</sub>"
+    processors = Counter(row["machine"]["cpu"] for row in _in_table.values() if "machine" in row)
+    by_processor = ", ".join(f"{cpu} ({number})" for cpu, number in processors.items())
+    where = f" By processor: {by_processor}." if len(processors) > 1 else ""
+    return f"{table}\n\n<sub>Runs by commit: {', '.join([*shown, *older])}.{where}</sub>"
 
 
 def commit_of(row: Line) -> str:
