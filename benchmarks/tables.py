@@ -598,6 +598,18 @@ def race() -> str:
                      "share of SetFit's time"], body)
 
 
+def minutes() -> str:
+    """Accuracy of the default by its time limit, and of SetFit, with the time that training took."""
+    body = []
+    for (method, limit), rows in grouped(lines("minutes"), "method", "minutes").items():
+        label = {"lift/frozen": "plan `frozen`", "setfit": "SetFit"}.get(method, f"`--minutes {limit or 0:g}`")
+        steps = {row["steps"] for row in rows} if method == "lift/laptop" else set()
+        body.append([label, " to ".join(map(str, sorted({min(steps), max(steps)}))) if steps else "",
+                     spread([row["accuracy"] for row in rows]),
+                     f"{statistics.median(row['seconds'] for row in rows) / 60:.1f}"])
+    return markdown(["", "steps", "accuracy", "minutes of training"], body)
+
+
 def growth() -> str:
     """Time and peak memory by method, plan and size of the pool."""
     return markdown(["method", "plan", "unlabelled texts", "minutes", "peak memory, GB", "ms per text"],
@@ -975,7 +987,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several": partial(methods_several, "frozen"),
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
-    "growth": growth, "startup": startup, "calibration": calibration, "unknown": unknown,
+    "growth": growth, "minutes": minutes, "startup": startup, "calibration": calibration, "unknown": unknown,
     "active-learning": partial(active_learning, "report"),
     "active-learning-choice": partial(active_learning, "choose"), "active-learning-gaps": active_learning_gaps,
     "label-errors": label_errors, "noise": noise, "foreign": foreign,

@@ -1,4 +1,7 @@
-"""Start-up times, in processor time, so that other load on the machine does not count."""
+"""Start-up times, in processor time and relative to that of imports from the standard library.
+
+So neither a slow machine nor other load on it, which also slows down what a process does in its own time, fails a test.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,20 @@ import subprocess
 import sys
 from pathlib import Path
 
-REPEATS = 3
+REPEATS = 4
+REFERENCE = ("import asyncio, email.message, http.client, unittest.mock, xml.dom.minidom, time\n"
+             "print(time.process_time())")
+REFERENCE_SECONDS = 0.07  # on the machine that the limits are for
 
 
 def seconds(code: str) -> float:
-    """The least processor time that the code prints, over a few processes."""
-    runs = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-            for _ in range(REPEATS)]
-    return min(float(done.stdout.splitlines()[-1]) for done in runs)
+    """The least processor time that the code prints, over a few processes, where slower machines count as that one."""
+    return min(printed(code) / max(1.0, printed(REFERENCE) / REFERENCE_SECONDS) for _ in range(REPEATS))
+
+
+def printed(code: str) -> float:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return float(done.stdout.splitlines()[-1])
 
 
 def test_import_takes_less_than_a_tenth_of_a_second() -> None:
