@@ -74,7 +74,8 @@ def key_of(name: str, per_class: int, seed: int, method: str, *, names: bool = F
 
 def names_of(data: Path, name: str) -> dict[int, str]:
     """What the labels of a set mean, in words."""
-    labels = json.loads((data / name / "meta.json").read_text(encoding="utf-8"))["label_names"]
+    meta = json.loads((data / name / "meta.json").read_text(encoding="utf-8"))
+    labels = meta["label_names"] if "label_names" in meta else meta["labels"]
     return {i: SUBJECTS.get(label) or words_of_label(label) or label for i, label in enumerate(labels)}
 
 
