@@ -21,6 +21,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from halflabel.bench.comparisons import paired_test
+from halflabel.bench.report import interval, signed
+
 ROOT = Path(__file__).parent.parent
 RESULTS = Path(__file__).parent / "results"
 TARGETS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -142,6 +145,31 @@ def accuracy(name: str, file: str = "accuracy", measure: str = "accuracy") -> st
     return markdown(["", *(f"{n} label{'s' * (n != 1)} per class" for n in shots)], body)
 
 
+def sealed_differences() -> str:
+    """Differences of accuracy over the same samples of the sealed sets; BDD less AM without what the guard changed."""
+    used = {method for pair in SEALED_PAIRS for method in pair}
+    runs = {key: row for key, (row,) in grouped((row for row in accuracy_lines("sealed") if row["method"] in used),
+                                                "set", "method", "per_class", "seed").items()}
+    shots = sorted({per_class for _, _, per_class, _ in runs})
+
+    def cell(name: str, method: str, other: str, per_class: int) -> str:
+        pairs = [(row, runs[name, other, n, seed]) for (found, kind, n, seed), row in runs.items()
+                 if (found, kind, n) == (name, method, per_class) and (name, other, n, seed) in runs]
+        kept = [pair for pair in pairs
+                if not method.startswith("bdd") or not any("abandoned" in row["why"] for row in pair)]
+        apart = f"{len(pairs) - len(kept)} abandoned" if len(kept) < len(pairs) else ""
+        if not kept:
+            return apart
+        test = paired_test(*zip(*((row["accuracy"], to["accuracy"]) for row, to in kept), strict=True))
+        return f"{signed(test.difference)} ({interval(test)})" + f", {apart}" * bool(apart)
+
+    body = [[f"{DECIDE.get(method) or labelled(method)} less {DECIDE.get(other) or labelled(other)}", name,
+             *(cell(name, method, other, n) for n in shots)]
+            for method, other in SEALED_PAIRS for name in ("trec6", "mr2", "ohsumed23")]
+    return markdown(["difference", "set", *(f"{n} labels per class" for n in shots)],
+                    [row for row in body if any(row[2:])])
+
+
 def labelled(method: str) -> str:
     """`bdd-s/frozen+names` in words."""
     kind, _, plan = method.removesuffix("+names").partition("/")
@@ -182,6 +210,9 @@ DECIDE = {"lift/laptop+names": "**halflabel**, told class names", "lift/laptop":
           "lift/frozen+names": "**halflabel**, plan `frozen`, told class names",
           "lift/frozen": "**halflabel**, plan `frozen`", "setfit": "SetFit", "self-training": "self-training",
           "logreg": "logistic regression", "constant": "one class"}
+SEALED_PAIRS = (("lift/laptop", "lift/frozen"), ("lift/laptop", "logreg"), ("lift/frozen", "logreg"),
+                ("lift/frozen+names", "lift/frozen"), ("lift/frozen", "bdd-f/frozen"),
+                ("bdd-f/frozen", "am-f/frozen"), ("bdd-s/frozen", "am-s/frozen"))
 
 
 def decide() -> str:
@@ -976,6 +1007,7 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"accuracy-{name}": partial(accuracy, name) for name in ("ag_news", "arxiv_topics10", "clinc150", "sst5")},
     **{f"sealed-{name}": partial(accuracy, name, "sealed") for name in ("trec6", "mr2", "ohsumed23")},
     "sealed-ohsumed23-macro": partial(accuracy, "ohsumed23", "sealed", "macro_f1"),
+    "sealed-differences": sealed_differences,
     "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
     "schedule": schedule, "trust": trust, "trust-laptop": trust_laptop,
