@@ -55,9 +55,9 @@ class Run(NamedTuple):
 def development() -> Iterator[Run]:
     for name, per_class, method, seed in product(DEVELOPMENT, (10, 2, 25, 5, 1), RIVALS, range(5)):
         yield Run(name, per_class, seed, method)
-    for name, per_class, names, seed in product(DEVELOPMENT, (10, 2, 25, 5), (False, True), range(5)):
+    for name, per_class, names, seed in product(DEVELOPMENT, (10, 2, 25, 5, 1), (False, True), range(5)):
         yield Run(name, per_class, seed, "lift/frozen", names)
-    for per_class, name, names, seed in product((10, 2, 25, 5), DEVELOPMENT, (False, True), range(3)):
+    for per_class, name, names, seed in product((10, 2, 25, 5, 1), DEVELOPMENT, (False, True), range(3)):
         yield Run(name, per_class, seed, "lift/laptop", names)
     for per_class, name, seed in product((10, 25), DEVELOPMENT, range(3)):
         yield Run(name, per_class, seed, "setfit")
