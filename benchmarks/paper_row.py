@@ -4,8 +4,8 @@
         [--encoder minilm] [--epochs 50] [--seeds 0]
 
 The plan has the paper's 50 epochs of 1,000 steps, batch sizes, rates and dropout. What differs from the paper: the
-encoder, 19,452 unlabelled texts instead of 20,000, words edited at random instead of back-translation, no dev set. A run
-that was killed is continued from its last checkpoint in the folder `--work`.
+encoder, 19,452 unlabelled texts instead of 20,000, words edited at random instead of back-translation, no dev set. A
+run that was killed is continued from its last checkpoint in the folder `--work`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+from sklearn.metrics import f1_score
+
 from halflabel import TextClassifier, write
 from protocol import Results, load, sample_per_class
-from sklearn.metrics import f1_score
 
 PER_CLASS, UNLABELLED = 25, 20_000
 SUPERVISED = ("ce",)

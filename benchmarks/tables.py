@@ -16,6 +16,7 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -277,11 +278,12 @@ def balance() -> str:
                      "pseudo-labels right, BDD / AM"], body)
 
 
-def bdd() -> str:
+def bdd(plan: str) -> str:
     """Accuracy of AM, and the mean difference of each variant of balanced angles from it over the same seeds."""
     arms = ("bdd", "oracle", "placebo", "uniform", "weights", "shrunk")
     body = []
-    for (name, form), rows in sorted(grouped(lines("bdd"), "set", "form").items()):
+    runs = [row for row in lines("bdd") if row["plan"] == plan]
+    for (name, form), rows in sorted(grouped(runs, "set", "form").items()):
         by = {arm: {row["seed"]: row for row in some} for (arm,), some in grouped(rows, "arm").items()}
         am = by.get("am", {})
         gaps = [[row["accuracy"] - am[seed]["accuracy"] for seed, row in by.get(arm, {}).items() if seed in am]
@@ -484,53 +486,41 @@ def names() -> str:
 
 def trust() -> str:
     """Runs of the closed form below labels alone, with a switch and with the mixture that replaced it."""
-    rows, body = lines("trust"), []
+    rows = lines("trust")
     ways: dict[str, Callable[[Line], float]] = {
-        "labels alone": lambda row: row["labels_only"],
         "switch": lambda row: row["trust_1" if row["evidence"] >= 3.0 else "trust_0"],
         "mixture (`lift`)": lambda row: row["mixture"]}
-    for name, way in ways.items():
-        losses = [row["labels_only"] - way(row) for row in rows]
-        noise = [2 * (2 * row["labels_only"] * (1 - row["labels_only"]) / row["n_test"]) ** 0.5 for row in rows]
-        body.append([name, str(len(rows)), f"{statistics.mean(way(row) for row in rows):.3f}",
-                     str(sum(loss > 0 for loss in losses)),
-                     str(sum(loss > bound for loss, bound in zip(losses, noise, strict=True))), f"{max(losses):.3f}"])
-    return markdown(["", "runs", "mean accuracy", "below labels alone", "by more than noise", "largest loss"], body)
+    return markdown(["", *LOSSES], [
+        [name, *losses([(row["labels_only"], way(row), row["n_test"]) for row in rows])] for name, way in ways.items()])
 
 
-def trust_laptop() -> str:
-    """Fine-tuned runs of the default below labels alone: below the same plan, and below logistic regression."""
-    Pair = tuple[float, float, int]  # accuracies on labels alone and with the pool, test texts
-    small = list(grouped(lines("trust-laptop"), "set", "per_class", "seed").values())
-    official = {kind: {(row["set"], row["per_class"], row["seed"]): row for row in accuracy_lines()
-                       if row["method"] == kind} for kind in ("lift/laptop", "lift/laptop+names", "logreg")}
-
-    def of_official(kind: str) -> list[Pair]:
-        known = official["logreg"]
-        found = [row for group in grouped((row for key, row in official[kind].items() if key in known),
-                                          "set", "per_class", "seed").values() for row in group]
-        return [(known[row["set"], row["per_class"], row["seed"]]["accuracy"], row["accuracy"], row["n_test"])
-                for row in found]
-
-    kinds: dict[str, list[Pair]] = {
-        "500 unlabelled texts, against the same plan": [
-            (row["labels_only_laptop"], row["laptop"], row["n_test"]) for (row,) in small],
-        "500 unlabelled texts, against logistic regression": [
-            (row["labels_only"], row["laptop"], row["n_test"]) for (row,) in small],
-        "official tests, against logistic regression": of_official("lift/laptop"),
-        "official tests, told class names, against logistic regression": of_official("lift/laptop+names")}
+def trust_official() -> str:
+    """Runs of the default below logistic regression on the same labels, by plan, class names and labels per class."""
+    place = itemgetter("set", "per_class", "seed")
+    alone = {place(row): row["accuracy"] for row in accuracy_lines() if row["method"] == "logreg"}
+    runs = [row for row in accuracy_lines() if row["method"] in DEFAULTS and place(row) in alone]
     body = []
-    for label, pairs in kinds.items():
-        if pairs:
-            losses = [alone - found for alone, found, _ in pairs]
-            noise = [2 * (2 * alone * (1 - alone) / n) ** 0.5 for alone, _, n in pairs]
-            body.append([label, str(len(pairs)), f"{statistics.mean(alone for alone, _, _ in pairs):.3f}",
-                         f"{statistics.mean(found for _, found, _ in pairs):.3f}",
-                         str(sum(loss > 0 for loss in losses)),
-                         str(sum(loss > bound for loss, bound in zip(losses, noise, strict=True))),
-                         f"{max(losses):.3f}"])
-    return markdown(["", "runs", "labels alone", "`lift`, plan `laptop`", "below labels alone", "by more than noise",
-                     "largest loss"], body)
+    for (method,), rows in sorted(grouped(runs, "method").items(), key=lambda item: DEFAULTS.index(item[0][0])):
+        plan, _, names = method.removeprefix("lift/").partition("+")
+        counts = sorted({row["per_class"] for row in rows})
+        for label, some in [*((str(n), {n}) for n in counts), ("all", set(counts))]:
+            body.append([f"`{plan}`", "told" if names else "not told", label, *losses(
+                [(alone[place(row)], row["accuracy"], row["n_test"]) for row in rows if row["per_class"] in some])])
+    return markdown(["plan", "class names", "labels per class", *LOSSES], body)
+
+
+DEFAULTS = ("lift/frozen", "lift/frozen+names", "lift/laptop", "lift/laptop+names")
+Pair = tuple[float, float, int]  # accuracies on labels alone and with the pool, test texts
+LOSSES = ("runs", "labels alone", "with the pool", "below labels alone", "by more than noise", "largest loss")
+
+
+def losses(pairs: list[Pair]) -> list[str]:
+    """Mean accuracies, how often the pool costs accuracy, how often by more than two standard errors, and how much."""
+    lost = [alone - found for alone, found, _ in pairs]
+    noise = [2 * (2 * alone * (1 - alone) / n) ** 0.5 for alone, _, n in pairs]
+    return [str(len(pairs)), *(f"{statistics.mean(pair[i] for pair in pairs):.3f}" for i in (0, 1)),
+            str(sum(loss > 0 for loss in lost)),
+            str(sum(loss > bound for loss, bound in zip(lost, noise, strict=True))), f"{max(0.0, *lost):.3f}"]
 
 
 def votes() -> str:
@@ -639,6 +629,18 @@ def minutes() -> str:
                      spread([row["accuracy"] for row in rows]),
                      f"{statistics.median(row['seconds'] for row in rows) / 60:.1f}"])
     return markdown(["", "steps", "accuracy", "minutes of training"], body)
+
+
+def paper_row() -> str:
+    """Micro F1 of a row of the paper's Table II, as published and by its plan on another encoder."""
+    published = {"ce": 0.839, "am-s": 0.856, "am-f": 0.870, "freematch": 0.862, "bdd-s": 0.872, "bdd-f": 0.876}
+    by = grouped(lines("paper_row"), "encoder", "epochs", "method")
+    columns = sorted({(encoder, epochs) for encoder, epochs, _ in by})
+    body = [[f"`{method}`", f"{value:.3f}", *(spread([row["accuracy"] for row in by[*column, method]])
+                                              if (*column, method) in by else "not run" for column in columns)]
+            for method, value in published.items() if columns]
+    return markdown(["method", "paper: BERT-base, 50,000 steps",
+                     *(f"{encoder}, {1000 * epochs:,} steps" for encoder, epochs in columns)], body)
 
 
 def growth() -> str:
@@ -1008,9 +1010,10 @@ TABLES: dict[str, Callable[[], str]] = {
     **{f"sealed-{name}": partial(accuracy, name, "sealed") for name in ("trec6", "mr2", "ohsumed23")},
     "sealed-ohsumed23-macro": partial(accuracy, "ohsumed23", "sealed", "macro_f1"),
     "sealed-differences": sealed_differences,
-    "decide": decide, "torture": torture, "balance": balance, "bdd": bdd,
+    "decide": decide, "torture": torture, "balance": balance, "bdd": partial(bdd, "frozen"),
+    "bdd-laptop": partial(bdd, "laptop"), "paper-row": paper_row,
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
-    "schedule": schedule, "trust": trust, "trust-laptop": trust_laptop,
+    "schedule": schedule, "trust": trust, "trust-official": trust_official,
     "contrast": contrast,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,

@@ -1,13 +1,11 @@
 """How far `lift` may trust the pool: its closed form with and without the cluster model, and the evidence for it.
 
     python benchmarks/trust.py --data FOLDER [--sets ag_news ...] [--per-class 1 2 5 10] [--seeds 0 1 2]
-    python benchmarks/trust.py --data FOLDER --laptop [--unlabelled 500]
 
 Each line has the accuracy of logistic regression on the labels alone, of the closed form as it is, and of the closed
 form with a trust of 0 and of 1, between which a switch at an evidence of 3 decided before. No test text is used: the
 constants PRIOR_TRUST and CERTAIN of `methods/closed_form.py` were chosen on training texts outside the samples.
 `--summary` counts the runs below labels alone by more than two standard errors of a difference, and the largest loss.
-With `--laptop`, lines have the accuracy of `lift` fine-tuned instead, with the pool and on the labels alone.
 """
 
 from __future__ import annotations
@@ -19,9 +17,7 @@ from unittest import mock
 
 import numpy as np
 import torch
-from sklearn.linear_model import LogisticRegression
 
-from halflabel import TextClassifier
 from halflabel.methods import closed_form
 from halflabel.methods.label_smoothing import word_features
 from halflabel.randomness import Stream, generator
@@ -35,7 +31,7 @@ SWITCH = 3.0  # evidence from which on the cluster model was used before
 
 def main() -> None:
     options = parse()
-    results, measure = Results("trust-laptop" if options.laptop else "trust"), fine_tuned if options.laptop else compare
+    results = Results("trust")
     if options.threads:
         torch.set_num_threads(options.threads)
     for seed in [] if options.summary else options.seeds:
@@ -44,24 +40,10 @@ def main() -> None:
                 key = {"set": name, "per_class": per_class, "seed": seed, "unlabelled": options.unlabelled}
                 if not results.has(**key):
                     train = load(options.data, name, "train", SETS[name])
-                    line = measure(sample_per_class(train, per_class, options.unlabelled, seed), seed)
+                    line = compare(sample_per_class(train, per_class, options.unlabelled, seed), seed)
                     results.add(**key, **line)
                     print(key, line, flush=True)
-    if not options.laptop:
-        summarise(list(results))
-
-
-def fine_tuned(split: Sample, seed: int) -> dict[str, Any]:
-    """Accuracy on texts outside the sample of the default plan, with the pool and on the labels alone."""
-    rest = split.rest.take(range(min(HELD_OUT, len(split.rest))))
-    truth, line = np.array(rest.labels), dict[str, float](n_test=len(rest))
-    frozen = LogisticRegression(C=10.0, max_iter=1000).fit(vectors(split.labelled.texts), split.labelled.labels)
-    line["labels_only"] = float(np.mean(frozen.predict(vectors(rest.texts)) == truth))
-    for key, pool in (("labels_only_laptop", []), ("laptop", split.pool.texts)):
-        clf = TextClassifier("lift", plan="laptop", minutes=1000, random_state=seed)
-        clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=pool)
-        line[key] = float(np.mean(clf.predict(rest.texts) == truth))
-    return line | {"trust": clf.model_.facts["start"]["trust"]}
+    summarise(list(results))
 
 
 def compare(split: Sample, seed: int) -> dict[str, Any]:
@@ -107,7 +89,6 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--per-class", type=int, nargs="+", default=[1, 2, 5, 10, 25])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2, 3, 4])
     parser.add_argument("--unlabelled", type=int, default=1500)
-    parser.add_argument("--laptop", action="store_true", help="fine-tune instead of the closed form")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--summary", action="store_true", help="only report what was measured")
     return parser.parse_args()
