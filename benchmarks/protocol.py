@@ -43,11 +43,16 @@ class Results:
             yield from map(json.loads, self.file.read_text(encoding="utf-8").splitlines())
 
     def has(self, **key: Any) -> bool:
-        return any(all(line.get(k) == v for k, v in key.items()) for line in self)
+        return self.get(**key) is not None
+
+    def get(self, **key: Any) -> dict[str, Any] | None:
+        """The first line with these values; a field that it lacks is None."""
+        return next((line for line in self if all(line.get(k) == v for k, v in key.items())), None)
 
     def add(self, **line: Any) -> None:
+        """Writes a line, with the machine and the commit unless they are given."""
         with open(self.file, "a", encoding="utf-8") as file:
-            file.write(json.dumps(line | {"machine": machine(), "code": code_version()}) + "\n")
+            file.write(json.dumps(line | {"machine": machine(), "code": code_version()} | line) + "\n")
 
 
 def setting(pair: str) -> tuple[str, float]:
