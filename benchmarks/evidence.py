@@ -90,8 +90,8 @@ def without_names(run: Run, results: Results) -> dict[str, Any] | None:
     """
     if not run.names or not run.long:
         return None
-    frozen = [results.get(**run._replace(method="lift/frozen", names=names).key) for names in (False, True)]
-    if not all(frozen) or any(frozen[0].get(figure) != frozen[1].get(figure) for figure in FIGURES):
+    without, told = (results.get(**run._replace(method="lift/frozen", names=names).key) for names in (False, True))
+    if without is None or told is None or any(without.get(figure) != told.get(figure) for figure in FIGURES):
         return None
     line = results.get(**run._replace(names=False).key)
     return line and line | {"copied": "class names are not used"}

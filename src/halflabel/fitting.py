@@ -116,7 +116,8 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
         plan = replace(plan, warmup=0)
     trainer = Trainer(objective, problem, plan, settings.seed)
     if not earlier:
-        fit_to_minutes(trainer, report, afterwards=number_of_voters(objective, problem, shape))
+        fit_to_minutes(trainer, report, afterwards=number_of_voters(objective, problem, shape),
+                       spent=problem.start.seconds)
     outlook = look_ahead(encoder, problem, labelled, classes, chosen, method) if ranks.first else {}
     unlearnable = unlearnable_labels(problem.y, classes.names) if problem.task == "multi-label" else []
     if problem.start.frequencies is not None:  # names tell what labels mean that no text has
@@ -160,7 +161,8 @@ def look_ahead(encoder: TextEncoder, problem: Problem, labelled: Corpus, classes
                method: Method) -> dict[str, Any]:
     """What to expect of the model, and what would help most; texts are encoded only if their vectors are cached."""
     several, y, held_out = problem.task == "multi-label", problem.y.cpu().numpy(), None
-    if len(y) and not method.bag_of_words and (settings.plan.frozen or method.uses_names):
+    learned = problem.start.facts.get("contrast")  # the encoder knows the labels: none is held out from it
+    if len(y) and not method.bag_of_words and not learned and (settings.plan.frozen or method.uses_names):
         held_out = HeldOutLabels.of(partial(vector_cache(encoder), labelled.texts), y, several=several,
                                     seed=settings.seed)
     expected = expected_quality(held_out, problem.start.facts, several=several, seed=settings.seed)
@@ -265,7 +267,7 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
             teachers = partial(once, partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress))
         fitted = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
                                           settings.seed, names, teachers, names_given(settings, labelled), weights,
-                                          plan.steps > 0))
+                                          plan.steps > 0, 0.0 if plan.frozen or not plan.steps else plan.minutes))
         start = fitted._replace(notices=(*start.notices, *fitted.notices), facts={**start.facts, **fitted.facts})
     inputs: Inputs
     if plan.frozen:

@@ -25,6 +25,7 @@ class Stream(IntEnum):
     LABELLING = 14
     WRONG_LABELS = 15
     UNKNOWN_CLASSES = 16
+    CONTRAST = 17
     EPOCH_BATCHES = 100  # plus the number of the epoch
 
 

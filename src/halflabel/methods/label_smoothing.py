@@ -85,7 +85,11 @@ def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1) ->
 
 def match_confidence(p: Array, reference: Array) -> Array:
     """p (M, K), sharpened or flattened to the mean confidence of the reference (M, K)."""
-    confidence = reference.max(axis=1).mean()
+    return with_mean_confidence(p, float(reference.max(axis=1).mean()))
+
+
+def with_mean_confidence(p: Array, confidence: float) -> Array:
+    """p (M, K), sharpened or flattened to a mean confidence."""
     low, high = 0.0, 4.0
     for _ in range(30):
         power = (low + high) / 2

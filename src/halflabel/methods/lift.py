@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from halflabel.encoders.inference import encode
 from halflabel.equations import am_loss, sharpen
+from halflabel.evaluation.confidence import unit
 from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
 from halflabel.methods.closed_form_several import (
     LABELS_PER_TEXT,
@@ -19,7 +22,15 @@ from halflabel.methods.closed_form_several import (
     label_means,
     refit_gaussians,
 )
-from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, smoothed, word_features
+from halflabel.methods.contrast import MIN_MINUTES, HeldOutContrast, validate_contrast
+from halflabel.methods.contrast import contrast as tune_by_contrast
+from halflabel.methods.label_smoothing import (
+    corrected_by_words,
+    neighbour_graph,
+    smoothed,
+    with_mean_confidence,
+    word_features,
+)
 from halflabel.methods.registry import Choice, Range, method
 from halflabel.methods.wrong_labels import fit_without_wrong_labels
 from halflabel.nn.losses import constant, cross_entropy
@@ -46,6 +57,9 @@ UNDECIDED = "held-out labels do not tell whether clusters in the pool help; thes
 UNKNOWN = ("{:.0%} of the pool look like classes without labels, and clusters are fitted without them; if they do "
            "belong to the labelled ones, label a few of them")
 
+CONTRAST = ("held-out labels are likelier if the encoder is first fine-tuned on the labelled texts by contrast; it is, "
+            "and clusters are those of its new vectors")
+
 DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
 
 NAMES = {
@@ -56,34 +70,46 @@ NAMES = {
 
 @method("lift", task="multi-class", paper="-", subsamples_pool=True, uses_names=True, uses_teachers=True,
         weighs_classes=True, multilabel_method="lift-ml", plans=LIFT_PLANS,
-        limits={"power": Range(1.0, 1e3), "wrong_labels": Choice(("keep", "drop"))})
-def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0, wrong_labels: str = "keep") -> SelfTraining:
+        limits={"power": Range(1.0, 1e3), "wrong_labels": Choice(("keep", "drop")),
+                "contrast": Choice(("auto", "off"))})
+def lift(shape: Shape, *, lambda1: float = 1.0, power: float = 4.0, wrong_labels: str = "keep",
+         contrast: str = "auto") -> SelfTraining:
     """Gaussian EM and logistic regression on frozen vectors, then fine-tuning on their soft labels."""
     head, pseudo_labels = NormalizedLinear(shape), LabelTable(shape, power)
     return SelfTraining(
         head=head, loss=cross_entropy, pseudo_labels=pseudo_labels, weight=constant(lambda1),
-        start=lambda inputs: start(head, pseudo_labels, inputs, drop_wrong=wrong_labels == "drop"),
+        start=lambda inputs: start(head, pseudo_labels, inputs, drop_wrong=wrong_labels == "drop", contrast=contrast),
         closed_form_head=True, averaged_teacher=True, soft_labels=pseudo_labels.soft_labels,
     )
 
 
 def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs, *,
-          drop_wrong: bool = False) -> StartResult:
+          drop_wrong: bool = False, contrast: str = "off") -> StartResult:
     """Fits the closed form; its linear model becomes the head, its soft labels the first pseudo-labels.
 
     If it was fitted on vectors of teachers, the head is fitted to its soft labels on vectors of the encoder itself.
+    Where contrast improves the vectors, the encoder is fine-tuned by it first, and all is fitted on its new vectors.
     """
     x, y, words = inputs.teacher_vectors(), inputs.columns, word_features(inputs.texts)
     names = inputs.names() if inputs.names is not None else None
     closed_form = (x[: len(y)], y, x[len(y) :], words, inputs.y.shape[1])
     fitted, dropped = (fit_without_wrong_labels(*closed_form, seed=inputs.seed, names=names) if drop_wrong
                        else (fit_closed_form(*closed_form, seed=inputs.seed, names=names), 0))
+    began, held_out = time.monotonic(), None
+    possible = contrast == "auto" and inputs.minutes >= MIN_MINUTES and inputs.teachers is None and not drop_wrong
+    if possible and fitted.trust < 1.0:
+        held_out = validate_contrast(inputs.encoder, inputs.texts, x, y, inputs.y.shape[1], inputs.seed)
+    by_contrast = held_out is not None and held_out.evidence > 0.0
+    if held_out is not None and by_contrast:
+        fitted = fit_by_contrast(inputs, words, held_out)
     if inputs.class_weights is not None:
         fitted = cost_sensitive(fitted, inputs.class_weights.double().numpy())
     model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
     notices = [Notice(NAMES[fitted.uses_names])] if inputs.names_given else []
+    if by_contrast:
+        notices.append(Notice(CONTRAST))
     if dropped:
         notices.append(Notice(DROPPED.format(dropped, len(y))))
     if fitted.unknown:
@@ -91,10 +117,26 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), clusters=fitted.trust > 0.0,
-                         facts=facts_of(fitted))
+                         facts=facts_of(fitted) | ({"contrast": True} if by_contrast else {}),
+                         seconds=time.monotonic() - began)
     if fitted.trust or not len(fitted.soft):
         return result
     return result._replace(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
+
+
+def fit_by_contrast(inputs: StartInputs, words: Any, held_out: HeldOutContrast) -> ClosedForm:
+    """Fine-tunes the encoder by contrast and fits the closed form on its vectors.
+
+    These know the labels, so that no label is held out any more: confidence and expected accuracy are those of the
+    encoders that were fine-tuned on half of them.
+    """
+    y, n, labels = inputs.columns, len(inputs.y), inputs.y.shape[1]
+    tune_by_contrast(inputs.encoder, inputs.texts[:n], y, inputs.seed)
+    x = unit(encode(inputs.encoder, inputs.texts, consistent=True).astype(np.float64))
+    names = inputs.names() if inputs.names is not None else None
+    fitted = fit_closed_form(x[:n], y, x[n:], words, labels, seed=inputs.seed, names=names)
+    soft = with_mean_confidence(fitted.soft, held_out.confidence)
+    return fitted._replace(soft=soft, excess=0.0, held_out=held_out.correct)
 
 
 def mean_confidence(fitted: ClosedForm) -> float | None:

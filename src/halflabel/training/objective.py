@@ -68,6 +68,7 @@ class StartInputs(NamedTuple):
     names_given: bool = False  # rather than taken from the labels
     class_weights: Tensor | None = None  # (K,)
     trains: bool = False  # whether steps of training follow
+    minutes: float = 0.0  # in which the encoder may be fine-tuned; 0 if it is not
 
     def unit_vectors(self) -> np.ndarray:
         """Vectors scaled to length one, (N_l + N_u, H) float64."""
@@ -96,6 +97,7 @@ class StartResult(NamedTuple):
     frequencies: np.ndarray | None = None  # (K,) of the labels, where labelled texts alone do not tell them
     clusters: bool = False  # whether held-out labels or class names support that neighbours share their labels
     facts: Mapping[str, Any] = {}  # how labels, pool and names were used, for config.json
+    seconds: float = 0.0  # that fine-tuning in the start took, of the minutes of the plan
 
 
 @dataclass(frozen=True, eq=False)

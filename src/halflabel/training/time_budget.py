@@ -24,10 +24,10 @@ BACKWARD = 3.0  # a step with gradients, in forward passes
 BASE = 0.6  # gigabytes that Python, torch and Arrow take by themselves
 
 
-def fit_to_minutes(trainer: Trainer, report: Report, *, afterwards: int = 0) -> None:
+def fit_to_minutes(trainer: Trainer, report: Report, *, afterwards: int = 0, spent: float = 0.0) -> None:
     """Shortens the trainer's plan until it fits into its minutes, never lengthens it; reports the estimated time.
 
-    `afterwards` is the number of texts that are evaluated once more after training.
+    `afterwards` is the number of texts that are evaluated once more after training, `spent` are seconds before it.
     """
     plan = trainer.plan
     if plan.frozen or plan.steps == 0:
@@ -35,7 +35,7 @@ def fit_to_minutes(trainer: Trainer, report: Report, *, afterwards: int = 0) -> 
     measured = measure(trainer)
     step, text = trainer.objective.ranks.from_first(lambda: measured)
     evaluation_pass = text * (trainer.problem.labelled + len(trainer.epoch_sample()))
-    trainer.plan = trainer.optimizers.plan = plan = shortened(plan, step, evaluation_pass, afterwards * text)
+    trainer.plan = trainer.optimizers.plan = plan = shortened(plan, step, evaluation_pass, afterwards * text + spent)
     passes = plan.epochs + 1
     report(TimeEstimate(plan.steps * step + passes * evaluation_pass + afterwards * text, plan.steps, passes))
 
@@ -71,7 +71,7 @@ def measure(trainer: Trainer) -> tuple[float, float]:
 def shortened(plan: Plan, step: float, evaluation_pass: float, afterwards: float = 0.0) -> Plan:
     """Fewer epochs until evaluation passes take at most a third of the time, then fewer steps.
 
-    All times are in seconds; `afterwards` is that of the evaluation after training.
+    All times are in seconds; `afterwards` is all that steps and evaluation passes leave to other work.
     """
     if plan.minutes == float("inf"):
         return plan

@@ -1,0 +1,140 @@
+"""Contrast: fine-tuning an encoder on labelled texts until those of one class have similar vectors and others do not.
+
+Where classes are not what texts are about, such as emotions, the vectors of a pretrained encoder hardly tell them
+apart, and clusters of a pool do not either. A few dozen labels can improve the vectors first. Held-out labels decide
+whether they do: two encoders, each fine-tuned on half of the labels, predict the other half, and the likelihood is
+compared with that of the best model on the pretrained vectors.
+
+Shapes: N labelled texts, N_u of the pool, K classes, vectors of width H.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from halflabel.devices import half_precision, reseed, to_device
+from halflabel.encoders.inference import encode
+from halflabel.encoders.inputs import TokenInputs
+from halflabel.encoders.text_encoder import TextEncoder
+from halflabel.evaluation.confidence import softmax, unit
+from halflabel.methods.closed_form import (
+    WEIGHT_PRIOR,
+    WEIGHT_SPREAD,
+    Array,
+    Columns,
+    Mask,
+    cluster_evidence,
+    correct_of,
+    fit_weights,
+    gaussian_em,
+    held_out_predictions,
+    logistic_regression,
+    rows_by_class,
+)
+from halflabel.randomness import Stream, generator
+
+STEPS = 60
+WARMUP = 0.1  # share of the steps in which the learning rate rises
+RATE, DECAY, CLIP = 5e-5, 0.01, 1.0
+BATCH = 32  # texts of a step; each is compared with all others
+PER_CLASS = 4  # texts of a class in a batch, at least
+MAX_TOKENS = 128  # of a text
+MIN_PER_CLASS = 4  # labels of a class, so that each half of them has pairs
+MIN_MINUTES = 5.0  # of a plan; fine-tuning three times takes one or two of them on two cores
+POOL_TEXTS = 1000  # whose expected confidence is measured
+
+
+class HeldOutContrast(NamedTuple):
+    """What labels say that were held out from fine-tuning."""
+
+    evidence: float  # log-likelihood that fine-tuning adds to the best model on pretrained vectors
+    correct: tuple[int, int]  # held-out texts that were predicted right, and all
+    confidence: float  # in texts of the pool, on average
+
+
+def pair_loss(h: Tensor, y: Tensor) -> Tensor:
+    """Mean squared error of the cosines of all pairs: 1 for two texts of one class, 0 for others; both weigh the same.
+
+    Vectors h (N, H), classes y (N,).
+    """
+    z = functional.normalize(h, dim=1)
+    cosines, alike = z @ z.T, y[:, None] == y[None, :]
+    pairs = alike & ~torch.eye(len(y), dtype=torch.bool, device=y.device)
+    attraction, repulsion = ((1.0 - cosines) ** 2 * pairs).sum(), (cosines**2 * ~alike).sum()
+    return 0.5 * (attraction / pairs.sum().clamp_min(1) + repulsion / (~alike).sum().clamp_min(1))
+
+
+def contrast(encoder: TextEncoder, texts: Sequence[str], y: Columns, seed: int) -> None:
+    """Fine-tunes the encoder in place on texts of classes y (N,)."""
+    inputs = TokenInputs(encoder, [texts], limit=MAX_TOKENS)
+    parameters = [p for p in encoder.parameters() if p.requires_grad]
+    optimizer = torch.optim.AdamW(parameters, lr=RATE, weight_decay=DECAY)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate_at)
+    encoder.train()
+    for step in range(STEPS):
+        rng = generator(seed, Stream.CONTRAST, step)
+        reseed(encoder.device, (seed * 1_000_003 + step) % 2**63)
+        rows = batch_of(y, rng)
+        ids, mask = (to_device(x, encoder.device) for x in inputs(rows, np.zeros_like(rows), rng))
+        with half_precision(encoder.device, encoder.precision):
+            h = encoder(ids, mask)
+        optimizer.zero_grad()
+        pair_loss(h.float(), torch.from_numpy(y[rows]).to(h.device)).backward()
+        torch.nn.utils.clip_grad_norm_(parameters, CLIP)
+        optimizer.step()
+        schedule.step()
+    encoder.eval()
+
+
+def rate_at(step: int) -> float:
+    """The learning rate of a step as a share of the largest: it rises, then falls to 0."""
+    progress = (step + 1) / STEPS
+    return min(progress / WARMUP, (1.0 - progress) / (1.0 - WARMUP) + 1.0 / STEPS, 1.0)
+
+
+def batch_of(y: Columns, rng: np.random.Generator) -> Columns:
+    """Rows of a step: as many texts of each of some classes, (N,)."""
+    classes = np.unique(y)
+    chosen = rng.permutation(classes)[: max(2, BATCH // PER_CLASS)]
+    size = max(2, BATCH // len(chosen))
+    rows = (rng.permutation(np.flatnonzero(y == k))[:size] for k in chosen)
+    return np.concatenate(list(rows))
+
+
+def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: Columns, labels: int,
+                      seed: int) -> HeldOutContrast | None:
+    """What held-out labels say for fine-tuning; None without a pool, or if there are too few labels to tell.
+
+    Vectors x (N + N_u, H) are those of the pretrained encoder, of all texts, the labelled ones first.
+    """
+    n, counts = len(y), np.bincount(y, minlength=labels)
+    if len(x) == n or (counts > 0).sum() < 2 or np.median(counts) < MIN_PER_CLASS:
+        return None
+    rng = generator(seed, Stream.CONTRAST)
+    first, second = np.zeros((2, len(y)), dtype=bool)
+    for rows in rows_by_class(y, labels, rng):
+        first[rows[: len(rows) // 2]] = second[rows[len(rows) // 2 :]] = True
+    folds: list[Mask] = [first, second]
+    seen = [texts[i] for i in [*range(n), *(n + rng.permutation(len(x) - n)[:POOL_TEXTS]).tolist()]]
+    log_p, pool_log_p = list[Array](), list[Array]()
+    for fold in folds:
+        tuned = deepcopy(encoder)
+        contrast(tuned, [texts[i] for i in np.flatnonzero(~fold).tolist()], y[~fold], seed)
+        f = unit(encode(tuned, seen, consistent=True).astype(np.float64))
+        model = logistic_regression(f[:n][~fold], y[~fold], f[n:], labels)
+        log_p.append(model.log_probabilities(f[:n][fold]))
+        pool_log_p.append(model.log_probabilities(f[n:]))
+    frozen = held_out_predictions([gaussian_em, logistic_regression], x[:n], y, x[n:], labels, folds, 0.5, rng)
+    tuned_only = frozen._replace(log_p=np.concatenate(log_p)[None])
+    weights, loss = fit_weights(tuned_only, WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
+    _, without_pool = fit_weights(frozen.of(1), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
+    evidence = without_pool - max(0.0, cluster_evidence(frozen)) - loss
+    return HeldOutContrast(evidence, correct_of(tuned_only, weights),
+                           float(softmax(weights[0] * np.concatenate(pool_log_p)).max(axis=1).mean()))

@@ -1,0 +1,170 @@
+"""Contrast: its loss, what it does to vectors, when `lift` uses it, and what a run with it says and keeps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from conftest import tiny_texts
+from halflabel import TextClassifier
+from halflabel.encoders.inference import encode
+from halflabel.encoders.loading import load_encoder
+from halflabel.evaluation.confidence import unit
+from halflabel.methods import contrast, lift
+from halflabel.methods.contrast import HeldOutContrast, batch_of, pair_loss, rate_at, validate_contrast
+from halflabel.notices import Event, Report, StepProgress, silent
+from halflabel.persistence.model import TrainedModel
+from halflabel.processes import Interrupted, request_stop
+
+TEXTS, TOPICS = tiny_texts(8)
+POOL, _ = tiny_texts(30, seed=1)
+TEST, TEST_TOPICS = tiny_texts(20, seed=2)
+Y = np.unique(TOPICS, return_inverse=True)[1]
+HELPS = HeldOutContrast(evidence=2.0, correct=(18, 24), confidence=0.7)
+
+
+def test_the_loss_is_the_squared_error_of_cosines_and_both_kinds_of_pairs_weigh_the_same() -> None:
+    h, y = torch.randn(5, 3, generator=torch.Generator().manual_seed(0)), torch.tensor([0, 0, 1, 1, 1])
+    errors: dict[bool, list[float]] = {True: [], False: []}
+    for i in range(5):
+        for j in range(5):
+            if i != j:
+                cosine = float(h[i] @ h[j] / (h[i].norm() * h[j].norm()))
+                alike = bool(y[i] == y[j])
+                errors[alike].append((cosine - alike) ** 2)
+    assert float(pair_loss(h, y)) == pytest.approx(0.5 * np.mean(errors[True]) + 0.5 * np.mean(errors[False]), abs=1e-6)
+
+
+def test_a_batch_has_as_many_texts_of_each_of_its_classes() -> None:
+    y = np.repeat(np.arange(20), 6)
+    counts = np.bincount(y[batch_of(y, np.random.default_rng(0))], minlength=20)
+    assert sorted(counts[counts > 0]) == [4] * 8
+    few = batch_of(np.array([0, 0, 0, 1]), np.random.default_rng(0))
+    assert sorted(few) == [0, 1, 2, 3]  # no text twice
+
+
+def test_the_rate_rises_and_falls() -> None:
+    rates = [rate_at(step) for step in range(contrast.STEPS)]
+    assert max(rates) == 1.0 and rates[0] < 0.2 and 0.0 < rates[-1] < 0.05
+    top = int(np.argmax(rates))
+    assert rates[: top + 1] == sorted(rates[: top + 1]) and rates[top:] == sorted(rates[top:], reverse=True)
+
+
+def test_texts_of_a_class_become_similar(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contrast, "RATE", 1e-3)
+    encoder = load_encoder(tiny_encoder, 64)
+
+    def loss() -> float:
+        return float(pair_loss(torch.from_numpy(unit(encode(encoder, TEST))), torch.from_numpy(
+            np.unique(TEST_TOPICS, return_inverse=True)[1])))
+
+    before = loss()
+    contrast.contrast(encoder, TEXTS, Y, seed=0)
+    assert loss() < 0.7 * before and not encoder.training
+
+
+class TestEvidence:
+    @staticmethod
+    def of(tiny_encoder: str, y: np.ndarray, texts: list[str]) -> HeldOutContrast | None:
+        encoder = load_encoder(tiny_encoder, 64)
+        before = {name: tensor.clone() for name, tensor in encoder.state_dict().items()}
+        x = unit(encode(encoder, texts).astype(np.float64))
+        found = validate_contrast(encoder, texts, x, y, 3, seed=0)
+        assert all(torch.equal(tensor, before[name]) for name, tensor in encoder.state_dict().items())
+        return found
+
+    def test_held_out_labels_decide(self, tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(contrast, "RATE", 1e-3)
+        monkeypatch.setattr(contrast, "STEPS", 20)
+        monkeypatch.setattr(contrast, "cluster_evidence", lambda halves: 0.0)
+        learnable = self.of(tiny_encoder, Y, TEXTS + POOL)
+        random = self.of(tiny_encoder, np.random.default_rng(0).permutation(Y), TEXTS + POOL)
+        assert learnable is not None and random is not None and learnable.evidence > random.evidence
+        assert learnable.correct[1] == len(TEXTS) and learnable.correct[0] > 2 * random.correct[0]
+        assert 1 / 3 < random.confidence < learnable.confidence <= 1.0
+
+    def test_clusters_count_for_the_pretrained_vectors(self, tiny_encoder: str,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(contrast, "STEPS", 5)
+        found = []
+        for evidence in (-3.0, 0.0, 5.0):
+            monkeypatch.setattr(contrast, "cluster_evidence", lambda halves, e=evidence: e)
+            found.append(self.of(tiny_encoder, Y, TEXTS + POOL))
+        assert None not in found
+        first, second, third = (part.evidence for part in found if part is not None)
+        assert first == second and third == pytest.approx(second - 5.0)
+
+    def test_there_is_none_without_a_pool_or_with_few_labels(self, tiny_encoder: str) -> None:
+        assert self.of(tiny_encoder, Y, TEXTS) is None
+        few = [i for k in range(3) for i in np.flatnonzero(k == Y)[:3]]
+        assert self.of(tiny_encoder, Y[few], [TEXTS[i] for i in few] + POOL) is None
+
+
+def trained(encoder: str, folder: Path | None = None, *, resume: bool = False, report: Report = silent,
+            **changes: Any) -> TextClassifier:
+    settings = {"epochs": 2, "epoch_steps": 3} | changes.pop("settings", {})
+    clf = TextClassifier("lift", encoder, "laptop", settings=settings, names="none", **{"minutes": 60} | changes)
+    return clf.fit(TEXTS, TOPICS, unlabelled=POOL, folder=folder, resume=resume, report=report)
+
+
+def stops_at_step_4(event: Event) -> None:
+    if isinstance(event, StepProgress) and event.step == 4:
+        request_stop()
+
+
+@pytest.fixture
+def undecided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clusters of the pretrained vectors are not certain to be the classes; contrast has few steps."""
+    monkeypatch.setattr(contrast, "STEPS", 5)
+    monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: 0.0)
+
+
+@pytest.mark.usefixtures("undecided")
+class TestInLift:
+    def test_it_is_used_if_held_out_labels_are_likelier(self, tiny_encoder: str,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS)
+        clf, without = trained(tiny_encoder), trained(tiny_encoder, settings={"contrast": "off"})
+        assert lift.CONTRAST in clf.notices_ and lift.CONTRAST not in without.notices_
+        assert isinstance(clf.model_, TrainedModel) and clf.model_.facts["start"]["contrast"]
+        assert clf.model_.facts["outlook"]["expected"]["value"] == 0.75  # of encoders that saw half of the labels
+        assert not np.allclose(clf.predict_proba(TEST), without.predict_proba(TEST))
+
+    def test_a_run_in_which_it_does_not_help_is_the_run_without_it(self, tiny_encoder: str,
+                                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS._replace(evidence=-0.1))
+        clf, without = trained(tiny_encoder), trained(tiny_encoder, settings={"contrast": "off"})
+        assert np.array_equal(clf.predict_proba(TEST), without.predict_proba(TEST))
+        assert clf.notices_ == without.notices_ and "contrast" not in clf.model_.facts["start"]
+
+    @pytest.mark.parametrize("changes", [{"minutes": 4.9}, {"settings": {"wrong_labels": "drop"}},
+                                         {"settings": {"contrast": "off"}}])
+    def test_it_is_not_tried(self, tiny_encoder: str, changes: dict[str, Any],
+                             monkeypatch: pytest.MonkeyPatch) -> None:
+        tried: list[object] = []
+        monkeypatch.setattr(lift, "validate_contrast", lambda *args: tried.append(args))
+        trained(tiny_encoder, **changes)
+        assert not tried
+
+    def test_a_stopped_run_resumes_to_the_same_weights(self, tiny_encoder: str, tmp_path: Path,
+                                                       monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS)
+        whole = trained(tiny_encoder, tmp_path / "whole")
+        with pytest.raises(Interrupted):
+            trained(tiny_encoder, tmp_path / "stopped", report=stops_at_step_4)
+        resumed = trained(tiny_encoder, tmp_path / "stopped", resume=True)
+        assert np.array_equal(whole.predict_proba(TEST), resumed.predict_proba(TEST))
+        assert lift.CONTRAST in resumed.notices_
+
+
+def test_it_is_not_tried_where_clusters_are_certain_to_be_the_classes(tiny_encoder: str,
+                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[object] = []
+    monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: 9.0)
+    monkeypatch.setattr(lift, "validate_contrast", lambda *args: tried.append(args))
+    trained(tiny_encoder)
+    assert not tried
