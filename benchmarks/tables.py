@@ -556,6 +556,18 @@ def contrast() -> str:
     return markdown(["set", "labels per class", "weight of contrast", "network", "with votes"], body)
 
 
+def pairs() -> str:
+    """Accuracy of fine-tuned lift with and without contrast, and of SetFit, and how often contrast was used."""
+    body = []
+    for (name, per_class), rows in sorted(grouped(lines("pairs"), "set", "per_class").items()):
+        by = grouped(rows, "method")
+        cells = [spread([row["accuracy"] for row in by[(method,)]]) if (method,) in by else "not run"
+                 for method in ("off", "auto", "setfit")]
+        used = [row["contrast"] for row in by.get(("auto",), [])]
+        body.append([name, str(per_class), *cells, f"{sum(used)} of {len(used)}"])
+    return markdown(["set", "labels per class", "without", "with contrast", "SetFit", "runs that use it"], body)
+
+
 def speed() -> str:
     """Texts per second of the two loops, medians over repeats, and their ratio."""
     by = grouped(lines("speed"), "loop")
@@ -1015,6 +1027,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
     "schedule": schedule, "trust": trust, "trust-official": trust_official,
     "contrast": contrast,
+    "pairs": pairs,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,

@@ -42,7 +42,7 @@ from halflabel.nn.pseudo_labels import (
     unlearnable_labels,
     unlearnable_notices,
 )
-from halflabel.notices import EncodingProgress, Notice, Report, silent
+from halflabel.notices import ContrastProgress, EncodingProgress, Notice, Report, silent
 from halflabel.outlook import HeldOutLabels, expected_quality, most_helpful
 from halflabel.persistence.model import TrainedModel, close_folder, fingerprint, open_run, prepare_folder, versions
 from halflabel.persistence.model_folder import keep_labelled, write_text_hashes
@@ -265,9 +265,11 @@ def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, p
         teachers = None
         if teacher is not None and teacher is not encoder:
             teachers = partial(once, partial(EncoderCache(cache_folder(), teacher).vectors, views[0], progress))
-        fitted = method.start(StartInputs(views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)),
-                                          settings.seed, names, teachers, names_given(settings, labelled), weights,
-                                          plan.steps > 0, 0.0 if plan.frozen or not plan.steps else plan.minutes))
+        fitted = method.start(StartInputs(
+            views[0], y, encoder, lambda: once(lambda: cache.vectors(views[0], progress)), settings.seed, names,
+            teachers, names_given(settings, labelled), weights, trains=plan.steps > 0,
+            minutes=0.0 if plan.frozen or not plan.steps else plan.minutes,
+            progress=lambda done, total: report(ContrastProgress(done, total))))
         start = fitted._replace(notices=(*start.notices, *fitted.notices), facts={**start.facts, **fitted.facts})
     inputs: Inputs
     if plan.frozen:

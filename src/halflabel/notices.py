@@ -69,6 +69,14 @@ class EncodingProgress:
 
 
 @dataclass(frozen=True)
+class ContrastProgress:
+    """Steps of contrast that have been done, before training."""
+
+    done: int
+    total: int
+
+
+@dataclass(frozen=True)
 class TimeEstimate:
     """How long training will take, by a short measurement."""
 
@@ -101,9 +109,13 @@ class EpochReport:
         return {"step": self.step, "epoch": self.epoch} | self.figures | ({"end": True} if self.end else {})
 
 
-Event = EncodingProgress | TimeEstimate | StepProgress | EpochReport | Notice
+Event = EncodingProgress | ContrastProgress | TimeEstimate | StepProgress | EpochReport | Notice
 Report = Callable[[Event], None]
 
 
 def silent(event: Event) -> None:
     """Reports nothing."""
+
+
+def unseen(done: int, total: int) -> None:
+    """Progress that is not reported."""

@@ -16,7 +16,7 @@ from halflabel.encoders.loading import load_encoder
 from halflabel.evaluation.confidence import unit
 from halflabel.methods import contrast, lift
 from halflabel.methods.contrast import HeldOutContrast, batch_of, pair_loss, rate_at, validate_contrast
-from halflabel.notices import Event, Report, StepProgress, silent
+from halflabel.notices import ContrastProgress, Event, Report, StepProgress, silent
 from halflabel.persistence.model import TrainedModel
 from halflabel.processes import Interrupted, request_stop
 
@@ -87,6 +87,14 @@ class TestEvidence:
         assert learnable.correct[1] == len(TEXTS) and learnable.correct[0] > 2 * random.correct[0]
         assert 1 / 3 < random.confidence < learnable.confidence <= 1.0
 
+    def test_progress_counts_the_steps_of_both_encoders(self, tiny_encoder: str,
+                                                        monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(contrast, "STEPS", 2)
+        encoder, seen = load_encoder(tiny_encoder, 64), list[tuple[int, int]]()
+        x = unit(encode(encoder, TEXTS + POOL).astype(np.float64))
+        validate_contrast(encoder, TEXTS + POOL, x, Y, 3, 0, lambda *counts: seen.append(counts))
+        assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+
     def test_clusters_count_for_the_pretrained_vectors(self, tiny_encoder: str,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(contrast, "STEPS", 5)
@@ -128,7 +136,10 @@ class TestInLift:
     def test_it_is_used_if_held_out_labels_are_likelier(self, tiny_encoder: str,
                                                         monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS)
-        clf, without = trained(tiny_encoder), trained(tiny_encoder, settings={"contrast": "off"})
+        events: list[Event] = []
+        clf, without = trained(tiny_encoder, report=events.append), trained(tiny_encoder, settings={"contrast": "off"})
+        assert [event for event in events if isinstance(event, ContrastProgress)] == [
+            ContrastProgress(step, 5) for step in range(1, 6)]
         assert lift.CONTRAST in clf.notices_ and lift.CONTRAST not in without.notices_
         assert isinstance(clf.model_, TrainedModel) and clf.model_.facts["start"]["contrast"]
         assert clf.model_.facts["outlook"]["expected"]["value"] == 0.75  # of encoders that saw half of the labels

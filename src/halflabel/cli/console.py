@@ -15,7 +15,15 @@ from rich.console import Console
 from rich.text import Text
 
 from halflabel import __version__
-from halflabel.notices import EncodingProgress, EpochReport, Event, Notice, StepProgress, TimeEstimate
+from halflabel.notices import (
+    ContrastProgress,
+    EncodingProgress,
+    EpochReport,
+    Event,
+    Notice,
+    StepProgress,
+    TimeEstimate,
+)
 from halflabel.processes import this_process
 
 LINE_SECONDS = 10.0  # between two lines of progress where there is no terminal
@@ -233,6 +241,8 @@ class TrainingProgress:
                 note(event)
             case EncodingProgress():
                 self.meter.show("encoding texts", event.done, event.total)
+            case ContrastProgress():
+                self.meter.show("contrast, step", event.done, event.total)
             case TimeEstimate():
                 minutes = max(1, round(event.seconds / 60))
                 hint(f"about {minutes} min for {event.steps:,} steps and {event.evaluation_passes} evaluation passes")

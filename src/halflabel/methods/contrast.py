@@ -38,7 +38,9 @@ from halflabel.methods.closed_form import (
     logistic_regression,
     rows_by_class,
 )
+from halflabel.notices import unseen
 from halflabel.randomness import Stream, generator
+from halflabel.types import Progress
 
 STEPS = 60
 WARMUP = 0.1  # share of the steps in which the learning rate rises
@@ -71,7 +73,7 @@ def pair_loss(h: Tensor, y: Tensor) -> Tensor:
     return 0.5 * (attraction / pairs.sum().clamp_min(1) + repulsion / (~alike).sum().clamp_min(1))
 
 
-def contrast(encoder: TextEncoder, texts: Sequence[str], y: Columns, seed: int) -> None:
+def contrast(encoder: TextEncoder, texts: Sequence[str], y: Columns, seed: int, progress: Progress = unseen) -> None:
     """Fine-tunes the encoder in place on texts of classes y (N,)."""
     inputs = TokenInputs(encoder, [texts], limit=MAX_TOKENS)
     parameters = [p for p in encoder.parameters() if p.requires_grad]
@@ -90,6 +92,7 @@ def contrast(encoder: TextEncoder, texts: Sequence[str], y: Columns, seed: int) 
         torch.nn.utils.clip_grad_norm_(parameters, CLIP)
         optimizer.step()
         schedule.step()
+        progress(step + 1, STEPS)
     encoder.eval()
 
 
@@ -109,7 +112,7 @@ def batch_of(y: Columns, rng: np.random.Generator) -> Columns:
 
 
 def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: Columns, labels: int,
-                      seed: int) -> HeldOutContrast | None:
+                      seed: int, progress: Progress = unseen) -> HeldOutContrast | None:
     """What held-out labels say for fine-tuning; None without a pool, or if there are too few labels to tell.
 
     Vectors x (N + N_u, H) are those of the pretrained encoder, of all texts, the labelled ones first.
@@ -124,9 +127,12 @@ def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: C
     folds: list[Mask] = [first, second]
     seen = [texts[i] for i in [*range(n), *(n + rng.permutation(len(x) - n)[:POOL_TEXTS]).tolist()]]
     log_p, pool_log_p = list[Array](), list[Array]()
-    for fold in folds:
+    for number, fold in enumerate(folds):
+        def counted(done: int, total: int, before: int = number) -> None:
+            progress(before * total + done, len(folds) * total)
+
         tuned = deepcopy(encoder)
-        contrast(tuned, [texts[i] for i in np.flatnonzero(~fold).tolist()], y[~fold], seed)
+        contrast(tuned, [texts[i] for i in np.flatnonzero(~fold).tolist()], y[~fold], seed, counted)
         f = unit(encode(tuned, seen, consistent=True).astype(np.float64))
         model = logistic_regression(f[:n][~fold], y[~fold], f[n:], labels)
         log_p.append(model.log_probabilities(f[:n][fold]))

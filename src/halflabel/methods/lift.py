@@ -98,7 +98,8 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     began, held_out = time.monotonic(), None
     possible = contrast == "auto" and inputs.minutes >= MIN_MINUTES and inputs.teachers is None and not drop_wrong
     if possible and fitted.trust < 1.0:
-        held_out = validate_contrast(inputs.encoder, inputs.texts, x, y, inputs.y.shape[1], inputs.seed)
+        held_out = validate_contrast(inputs.encoder, inputs.texts, x, y, inputs.y.shape[1], inputs.seed,
+                                     inputs.progress)
     by_contrast = held_out is not None and held_out.evidence > 0.0
     if held_out is not None and by_contrast:
         fitted = fit_by_contrast(inputs, words, held_out)
@@ -131,7 +132,7 @@ def fit_by_contrast(inputs: StartInputs, words: Any, held_out: HeldOutContrast) 
     encoders that were fine-tuned on half of them.
     """
     y, n, labels = inputs.columns, len(inputs.y), inputs.y.shape[1]
-    tune_by_contrast(inputs.encoder, inputs.texts[:n], y, inputs.seed)
+    tune_by_contrast(inputs.encoder, inputs.texts[:n], y, inputs.seed, inputs.progress)
     x = unit(encode(inputs.encoder, inputs.texts, consistent=True).astype(np.float64))
     names = inputs.names() if inputs.names is not None else None
     fitted = fit_closed_form(x[:n], y, x[n:], words, labels, seed=inputs.seed, names=names)

@@ -17,9 +17,9 @@ from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.nn.losses import Loss, NoPenalty, Penalty, Reduction, Weight, constant
 from halflabel.nn.network import Angles, Head, Network, Output, PrecomputedVectors
 from halflabel.nn.pseudo_labels import NoPool, PseudoLabeller, Target
-from halflabel.notices import Notice
+from halflabel.notices import Notice, unseen
 from halflabel.training.distributed import ALONE, Ranks
-from halflabel.types import Task
+from halflabel.types import Progress, Task
 
 Refit = Callable[[Tensor, Tensor, Tensor], None]  # f (N_l + M, D), y (N_l, K), rows of the pool (M,)
 MASKED = -1e4  # a score at which a negative label costs nothing, as log-odds or in a softmax
@@ -69,6 +69,7 @@ class StartInputs(NamedTuple):
     class_weights: Tensor | None = None  # (K,)
     trains: bool = False  # whether steps of training follow
     minutes: float = 0.0  # in which the encoder may be fine-tuned; 0 if it is not
+    progress: Progress = unseen  # of contrast
 
     def unit_vectors(self) -> np.ndarray:
         """Vectors scaled to length one, (N_l + N_u, H) float64."""
