@@ -57,8 +57,8 @@ UNDECIDED = "held-out labels do not tell whether clusters in the pool help; thes
 UNKNOWN = ("{:.0%} of the pool look like classes without labels, and clusters are fitted without them; if they do "
            "belong to the labelled ones, label a few of them")
 
-CONTRAST = ("held-out labels are likelier if the encoder is first fine-tuned on the labelled texts by contrast; it is, "
-            "and clusters are those of its new vectors")
+CONTRAST = ("the encoder was first fine-tuned on the labelled texts by contrast, which makes held-out labels likelier; "
+            "clusters are those of its new vectors")
 
 DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
 
