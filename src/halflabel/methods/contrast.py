@@ -2,8 +2,8 @@
 
 Where classes are not what texts are about, such as emotions, the vectors of a pretrained encoder hardly tell them
 apart, and clusters of a pool do not either. A few dozen labels can improve the vectors first. Held-out labels decide
-whether they do: two encoders, each fine-tuned on half of the labels, predict the other half, and the likelihood is
-compared with that of the best model on the pretrained vectors.
+whether they do: three encoders, each fine-tuned on two thirds of the labels, give the vectors for models that predict
+the other third, and the likelihood is compared with that of such models on the pretrained vectors.
 
 Shapes: N labelled texts, N_u of the pool, K classes, vectors of width H.
 """
@@ -29,8 +29,6 @@ from halflabel.methods.closed_form import (
     WEIGHT_SPREAD,
     Array,
     Columns,
-    Mask,
-    cluster_evidence,
     correct_of,
     fit_weights,
     gaussian_em,
@@ -48,15 +46,17 @@ RATE, DECAY, CLIP = 5e-5, 0.01, 1.0
 BATCH = 32  # texts of a step; each is compared with all others
 PER_CLASS = 4  # texts of a class in a batch, at least
 MAX_TOKENS = 128  # of a text
-MIN_PER_CLASS = 4  # labels of a class, so that each half of them has pairs
-MIN_MINUTES = 5.0  # of a plan; fine-tuning three times takes one or two of them on two cores
+MIN_PER_CLASS = 4  # labels of a class, so that two thirds of them have pairs
+FOLDS = 3  # of the labels
+FITS = (gaussian_em, logistic_regression)
+MIN_MINUTES = 5.0  # of a plan; fine-tuning four times takes one or two of them on two cores
 POOL_TEXTS = 1000  # whose expected confidence is measured
 
 
 class HeldOutContrast(NamedTuple):
     """What labels say that were held out from fine-tuning."""
 
-    evidence: float  # log-likelihood that fine-tuning adds to the best model on pretrained vectors
+    evidence: float  # log-likelihood that fine-tuning adds to the best of models on pretrained vectors
     correct: tuple[int, int]  # held-out texts that were predicted right, and all
     confidence: float  # in texts of the pool, on average
 
@@ -121,26 +121,28 @@ def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: C
     if len(x) == n or (counts > 0).sum() < 2 or np.median(counts) < MIN_PER_CLASS:
         return None
     rng = generator(seed, Stream.CONTRAST)
-    first, second = np.zeros((2, len(y)), dtype=bool)
+    fold = np.full(n, -1)  # -1: the only text of its class is never held out
     for rows in rows_by_class(y, labels, rng):
-        first[rows[: len(rows) // 2]] = second[rows[len(rows) // 2 :]] = True
-    folds: list[Mask] = [first, second]
-    seen = [texts[i] for i in [*range(n), *(n + rng.permutation(len(x) - n)[:POOL_TEXTS]).tolist()]]
-    log_p, pool_log_p = list[Array](), list[Array]()
+        fold[rows] = np.arange(len(rows)) % FOLDS
+    folds = [fold == j for j in range(FOLDS)]
+    sample = n + rng.permutation(len(x) - n)[:POOL_TEXTS]
+    seen = [texts[i] for i in [*range(n), *sample.tolist()]]
+    log_p, of_pool = list[Array](), list[Array]()
     for number, fold in enumerate(folds):
         def counted(done: int, total: int, before: int = number) -> None:
-            progress(before * total + done, len(folds) * total)
+            progress(before * total + done, FOLDS * total)
 
         tuned = deepcopy(encoder)
         contrast(tuned, [texts[i] for i in np.flatnonzero(~fold).tolist()], y[~fold], seed, counted)
         f = unit(encode(tuned, seen, consistent=True).astype(np.float64))
-        model = logistic_regression(f[:n][~fold], y[~fold], f[n:], labels)
-        log_p.append(model.log_probabilities(f[:n][fold]))
-        pool_log_p.append(model.log_probabilities(f[n:]))
-    frozen = held_out_predictions([gaussian_em, logistic_regression], x[:n], y, x[n:], labels, folds, 0.5, rng)
-    tuned_only = frozen._replace(log_p=np.concatenate(log_p)[None])
-    weights, loss = fit_weights(tuned_only, WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
-    _, without_pool = fit_weights(frozen.of(1), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
-    evidence = without_pool - max(0.0, cluster_evidence(frozen)) - loss
-    return HeldOutContrast(evidence, correct_of(tuned_only, weights),
-                           float(softmax(weights[0] * np.concatenate(pool_log_p)).max(axis=1).mean()))
+        models = [fit(f[:n][~fold], y[~fold], f[n:], labels) for fit in FITS]
+        log_p.append(np.stack([model.log_probabilities(f[:n][fold]) for model in models]))
+        of_pool.append(np.stack([model.log_probabilities(f[n:]) for model in models]))
+    frozen = held_out_predictions(FITS, x[:n], y, x[n:], labels, folds, 1.0 - 1.0 / FOLDS, rng)
+    fine_tuned = frozen._replace(log_p=np.concatenate(log_p, axis=1))
+    (_, without), (weights, with_contrast) = (fit_weights(some, WEIGHT_PRIOR, WEIGHT_SPREAD)
+                                              for some in (frozen, fine_tuned))
+    _, labels_alone = fit_weights(frozen.of(1), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
+    p = softmax(np.tensordot(weights, np.concatenate(of_pool, axis=1), 1))
+    return HeldOutContrast(min(without, labels_alone) - with_contrast, correct_of(fine_tuned, weights),
+                           float(p.max(axis=1).mean()))

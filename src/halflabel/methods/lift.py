@@ -129,7 +129,7 @@ def fit_by_contrast(inputs: StartInputs, words: Any, held_out: HeldOutContrast) 
     """Fine-tunes the encoder by contrast and fits the closed form on its vectors.
 
     These know the labels, so that no label is held out any more: confidence and expected accuracy are those of the
-    encoders that were fine-tuned on half of them.
+    encoders that were fine-tuned on a part of them.
     """
     y, n, labels = inputs.columns, len(inputs.y), inputs.y.shape[1]
     tune_by_contrast(inputs.encoder, inputs.texts[:n], y, inputs.seed, inputs.progress)
