@@ -211,9 +211,11 @@ DECIDE = {"lift/laptop+names": "**halflabel**, told class names", "lift/laptop":
           "lift/frozen+names": "**halflabel**, plan `frozen`, told class names",
           "lift/frozen": "**halflabel**, plan `frozen`", "setfit": "SetFit", "self-training": "self-training",
           "logreg": "logistic regression", "constant": "one class"}
-SEALED_PAIRS = (("lift/laptop", "lift/frozen"), ("lift/laptop", "logreg"), ("lift/frozen", "logreg"),
+SEALED_PAIRS = (("lift/laptop", "setfit"), ("lift/laptop", "lift/frozen"), ("lift/laptop", "logreg"),
+                ("lift/laptop", "bdd-s/laptop"), ("lift/frozen", "logreg"),
                 ("lift/frozen+names", "lift/frozen"), ("lift/frozen", "bdd-f/frozen"),
-                ("bdd-f/frozen", "am-f/frozen"), ("bdd-s/frozen", "am-s/frozen"))
+                ("bdd-f/frozen", "am-f/frozen"), ("bdd-s/frozen", "am-s/frozen"),
+                ("bdd-f/laptop", "am-f/laptop"), ("bdd-s/laptop", "am-s/laptop"))
 
 
 def decide() -> str:
