@@ -57,8 +57,8 @@ UNDECIDED = "held-out labels do not tell whether clusters in the pool help; thes
 UNKNOWN = ("{:.0%} of the pool look like classes without labels, and clusters are fitted without them; if they do "
            "belong to the labelled ones, label a few of them")
 
-CONTRAST = ("the encoder was first fine-tuned on the labelled texts by contrast, which makes held-out labels likelier; "
-            "clusters are those of its new vectors")
+CONTRAST = ("clusters of the pretrained vectors are not certain to be the classes; the encoder was first fine-tuned on the "
+            "labelled texts by contrast")
 
 DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
 
@@ -100,7 +100,7 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     if possible and fitted.trust < 1.0:
         held_out = validate_contrast(inputs.encoder, inputs.texts, x, y, inputs.y.shape[1], inputs.seed,
                                      inputs.progress)
-    by_contrast = held_out is not None and held_out.evidence > 0.0
+    by_contrast = held_out is not None and held_out.supports(fitted.trust)
     if held_out is not None and by_contrast:
         fitted = fit_by_contrast(inputs, words, held_out)
     if inputs.class_weights is not None:
