@@ -57,8 +57,8 @@ UNDECIDED = "held-out labels do not tell whether clusters in the pool help; thes
 UNKNOWN = ("{:.0%} of the pool look like classes without labels, and clusters are fitted without them; if they do "
            "belong to the labelled ones, label a few of them")
 
-CONTRAST = ("clusters of the pretrained vectors are not certain to be the classes; the encoder was first fine-tuned on the "
-            "labelled texts by contrast")
+CONTRAST = ("clusters of the pretrained vectors are not certain to be the classes; the encoder was first fine-tuned on "
+            "the labelled texts by contrast")
 
 DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
 
