@@ -35,7 +35,7 @@ MEANINGLESS = ["even" if sum(map(ord, text)) % 2 else "odd" for text in TEXTS]
 
 
 def fitted(encoder: str, plan: str, labels: list[str], pool: list[str]) -> TextClassifier:
-    settings = {"epochs": 2, "epoch_steps": 6} if plan == "laptop" else {}
+    settings = {"epochs": 2, "epoch_steps": 6, "contrast": "off"} if plan == "laptop" else {}
     return TextClassifier("lift", encoder, plan, settings=settings, minutes=60).fit(TEXTS, labels, unlabelled=pool)
 
 
