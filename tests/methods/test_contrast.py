@@ -120,7 +120,8 @@ class TestEvidence:
 def trained(encoder: str, folder: Path | None = None, *, resume: bool = False, report: Report = silent,
             **changes: Any) -> TextClassifier:
     settings = {"epochs": 2, "epoch_steps": 3} | changes.pop("settings", {})
-    clf = TextClassifier("lift", encoder, "laptop", settings=settings, names="none", **{"minutes": 60} | changes)
+    clf = TextClassifier("lift", encoder, "laptop", settings=settings,
+                         **{"minutes": 60, "names": "none"} | changes)
     return clf.fit(TEXTS, TOPICS, unlabelled=POOL, folder=folder, resume=resume, report=report)
 
 
@@ -156,6 +157,20 @@ class TestInLift:
         clf, without = trained(tiny_encoder), trained(tiny_encoder, settings={"contrast": "off"})
         assert np.array_equal(clf.predict_proba(TEST), without.predict_proba(TEST))
         assert clf.notices_ == without.notices_ and "contrast" not in clf.model_.facts["start"]
+
+    def test_class_names_that_labels_did_not_support_stay_out(self, tiny_encoder: str,
+                                                              monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS)
+        monkeypatch.setattr("halflabel.methods.closed_form.names_fit_labels", lambda *args: False)
+        given: list[bool] = []  # to the closed form on pretrained vectors, then on those that know the labels
+        fit = lift.fit_closed_form
+
+        def remember(*args: Any, names: np.ndarray | None, **rest: Any) -> Any:
+            given.append(names is not None)
+            return fit(*args, names=names, **rest)
+
+        monkeypatch.setattr(lift, "fit_closed_form", remember)
+        assert lift.CONTRAST in trained(tiny_encoder, names="labels").notices_ and given == [True, False]
 
     @pytest.mark.parametrize("changes", [{"minutes": 4.9}, {"settings": {"wrong_labels": "drop"}},
                                          {"settings": {"contrast": "off"}}])

@@ -129,10 +129,10 @@ def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: C
     if len(x) == n or (counts > 0).sum() < 2 or np.median(counts) < MIN_PER_CLASS:
         return None
     rng = generator(seed, Stream.CONTRAST)
-    fold = np.full(n, -1)  # -1: the only text of its class is never held out
+    part = np.full(n, -1)  # -1: the only text of its class is never held out
     for rows in rows_by_class(y, labels, rng):
-        fold[rows] = np.arange(len(rows)) % FOLDS
-    folds = [fold == j for j in range(FOLDS)]
+        part[rows] = np.arange(len(rows)) % FOLDS
+    folds = [part == j for j in range(FOLDS)]
     sample = n + rng.permutation(len(x) - n)[:POOL_TEXTS]
     seen = [texts[i] for i in [*range(n), *sample.tolist()]]
     log_p, of_pool = list[Array](), list[Array]()

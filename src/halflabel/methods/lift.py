@@ -102,7 +102,7 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
                                      inputs.progress)
     by_contrast = held_out is not None and held_out.supports(fitted.trust)
     if held_out is not None and by_contrast:
-        fitted = fit_by_contrast(inputs, words, held_out)
+        fitted = fit_by_contrast(inputs, words, held_out, with_names=fitted.uses_names)
     if inputs.class_weights is not None:
         fitted = cost_sensitive(fitted, inputs.class_weights.double().numpy())
     model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
@@ -125,16 +125,16 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     return result._replace(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
 
 
-def fit_by_contrast(inputs: StartInputs, words: Any, held_out: HeldOutContrast) -> ClosedForm:
+def fit_by_contrast(inputs: StartInputs, words: Any, held_out: HeldOutContrast, *, with_names: bool) -> ClosedForm:
     """Fine-tunes the encoder by contrast and fits the closed form on its vectors.
 
     These know the labels, so that no label is held out any more: confidence and expected accuracy are those of the
-    encoders that were fine-tuned on a part of them.
+    encoders that were fine-tuned on a part of them. Class names are used only if labels supported them before.
     """
     y, n, labels = inputs.columns, len(inputs.y), inputs.y.shape[1]
     tune_by_contrast(inputs.encoder, inputs.texts[:n], y, inputs.seed, inputs.progress)
     x = unit(encode(inputs.encoder, inputs.texts, consistent=True).astype(np.float64))
-    names = inputs.names() if inputs.names is not None else None
+    names = inputs.names() if with_names and inputs.names is not None else None  # of the fine-tuned encoder
     fitted = fit_closed_form(x[:n], y, x[n:], words, labels, seed=inputs.seed, names=names)
     soft = with_mean_confidence(fitted.soft, held_out.confidence)
     return fitted._replace(soft=soft, excess=0.0, held_out=held_out.correct)
