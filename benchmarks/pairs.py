@@ -15,6 +15,7 @@ import json
 import time
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,6 +23,7 @@ from sklearn.metrics import f1_score
 
 from halflabel import TextClassifier
 from halflabel.data.corpus import Corpus
+from halflabel.evaluation.confidence import calibration_error
 from protocol import Results, Sample, load, sample_per_class
 from rivals import setfit
 
@@ -40,10 +42,10 @@ def main() -> None:
         split = sample_per_class(corpus(options.data, name), per_class, POOLS[name], seed)
         outside = split.rest.take(range(min(OUTSIDE, len(split.rest))))
         began = time.perf_counter()
-        predicted, used = predict(method, split, outside, seed)
+        predicted, facts = predict(method, split, outside, seed)
         truth = np.array(outside.labels).astype(str)
         line = {"accuracy": float((predicted == truth).mean()), "n": len(truth), "pool": len(split.pool),
-                "macro_f1": float(f1_score(truth, predicted, average="macro")), "contrast": used}
+                "macro_f1": float(f1_score(truth, predicted, average="macro"))} | facts
         results.add(**key, **line, seconds=time.perf_counter() - began)
         print(key, line, flush=True)
 
@@ -63,15 +65,20 @@ def corpus(data: Path, name: str) -> Corpus:
     return Corpus([several.texts[row] for row, _ in pairs], [label for _, label in pairs])
 
 
-def predict(method: str, split: Sample, outside: Corpus, seed: int) -> tuple[np.ndarray, bool]:
-    """Labels of the texts outside the sample, and whether contrast was used."""
+def predict(method: str, split: Sample, outside: Corpus, seed: int) -> tuple[np.ndarray, dict[str, Any]]:
+    """Labels of the texts outside the sample; whether contrast was used, and how far the model knows its accuracy."""
     if method == "setfit":
-        return np.array(setfit(split, outside, seed)["predicted"]).astype(str), True
+        return np.array(setfit(split, outside, seed)["predicted"]).astype(str), {"contrast": True}
     clf = TextClassifier("lift", plan="laptop", names="none", minutes=1000, random_state=seed,
                          settings={"contrast": method})
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
     assert clf.model_ is not None
-    return clf.predict(outside.texts).astype(str), bool(clf.model_.facts["start"].get("contrast"))
+    p = clf.predict_proba(outside.texts)
+    predicted, confidence = clf.classes_[p.argmax(axis=1)].astype(str), p.max(axis=1)
+    facts, expected = clf.model_.facts["start"], clf.model_.facts["outlook"]["expected"]
+    return predicted, {"contrast": bool(facts.get("contrast")), "trust": facts["trust"],
+                       "confidence": float(confidence.mean()), "expected": expected and expected["value"],
+                       "ece": calibration_error(confidence, predicted == np.array(outside.labels).astype(str))}
 
 
 def parse() -> argparse.Namespace:
