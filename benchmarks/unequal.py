@@ -1,0 +1,96 @@
+"""What if a pool has many texts of one class and few of another? On training texts outside the sample.
+
+    python benchmarks/unequal.py --data FOLDER [--sets ag_news ...] [--ratios 1 5 20] [--seeds 0 1 2]
+        [--methods lift am-f logreg self-training]
+
+Each class has fewer texts than the one before, in the same ratio, and the largest `ratio` times as many as the
+smallest; the seed decides which is the largest. The texts that are predicted have these shares too. Labelled are five
+texts of each class (`equal`), or as many texts at random (`random`), as a user labels them. halflabel's methods run on
+the plan `frozen`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import torch
+from sklearn.metrics import f1_score
+
+import cached_scores
+from halflabel import TextClassifier
+from halflabel.data.corpus import Corpus
+from protocol import Results, Sample, load, sample_per_class, sample_texts
+from rivals import RIVALS
+
+SETS = {"ag_news": 12_000, "arxiv_topics10": 9000, "clinc150": None}  # training texts
+PER_CLASS = 5
+POOL, OUTSIDE = 2500, 1500  # texts, at most; of few texts, two thirds are in the pool
+DRAWS = ("equal", "random")
+
+
+def main() -> None:
+    options, results = parse(), Results("unequal")
+    torch.set_num_threads(options.threads)
+    for name, ratio, draw, seed in product(options.sets, options.ratios, DRAWS, options.seeds):
+        split = outside = None
+        for method in options.methods:
+            key = {"set": name, "ratio": ratio, "labelled": draw, "seed": seed, "method": method}
+            if results.has(**key):
+                continue
+            if split is None or outside is None:
+                split = sample(unequal(load(options.data, name, "train", SETS[name]), ratio, seed), draw, seed)
+                outside = split.rest.take(range(min(OUTSIDE, len(split.rest))))
+            truth, began = np.array(outside.labels), time.perf_counter()
+            predicted = predict(method, split, outside, seed)
+            line = {"accuracy": float((predicted == truth).mean()), "n": len(truth), "pool": len(split.pool),
+                    "macro_f1": float(f1_score(truth, predicted, average="macro", labels=np.unique(truth)))}
+            results.add(**key, **line, seconds=time.perf_counter() - began)
+            print(key, line, flush=True)
+
+
+def unequal(train: Corpus, ratio: float, seed: int) -> Corpus:
+    """The texts of classes that are cut to sizes n, ..., n / ratio."""
+    rng, labels = np.random.default_rng([29, seed]), np.array(train.labels)
+    classes, counts = np.unique(labels, return_counts=True)
+    sizes = counts.min() * ratio ** -np.linspace(0.0, 1.0, len(classes))
+    rows = [rng.permutation(np.flatnonzero(labels == label))[: max(PER_CLASS + 1, round(size))]
+            for label, size in zip(rng.permutation(classes), sizes, strict=True)]
+    return train.take(np.concatenate(rows).tolist())
+
+
+def sample(train: Corpus, draw: str, seed: int) -> Sample:
+    """Labelled texts, five of each class or as many at random, and a pool."""
+    labelled = PER_CLASS * len(set(train.labels))
+    pool = min(POOL, 2 * (len(train) - labelled) // 3)
+    if draw == "random":
+        return sample_texts(train, labelled, pool, seed)
+    return sample_per_class(train, PER_CLASS, pool, seed)
+
+
+def predict(method: str, split: Sample, outside: Corpus, seed: int) -> np.ndarray:
+    """Labels of the texts outside the sample."""
+    if method in RIVALS:
+        return np.asarray(RIVALS[method](split, outside, seed)["predicted"])
+    clf = TextClassifier(method, plan="frozen", names="none", random_state=seed)
+    clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
+    assert clf.model_ is not None
+    return np.asarray(clf.classes_[cached_scores.scores(clf.model_, outside.texts).argmax(axis=1)])
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--sets", nargs="+", default=list(SETS), choices=list(SETS))
+    parser.add_argument("--ratios", type=int, nargs="+", default=[1, 5, 20])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--methods", nargs="+", default=["logreg", "self-training", "am-f", "lift"])
+    parser.add_argument("--threads", type=int, default=1)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    main()
