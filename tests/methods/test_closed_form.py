@@ -223,6 +223,18 @@ def test_an_unknown_class_in_the_pool_does_not_move_the_others(monkeypatch: pyte
     assert foreign > clean - 0.01 and foreign > accuracy(gaussian_em(f, y[rows], pool, 3), x, y)
 
 
+@pytest.mark.parametrize("seed", range(4))
+def test_texts_of_a_class_that_is_most_of_the_pool_are_near(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, y = clusters(3, 400, width=100, spread=0.12, seed=seed)
+    rows, pool = few(x, y, 5), x[(y == 0) | (np.arange(len(y)) % 20 == 0)]  # nine tenths are of class 0
+    seen: list[np.ndarray] = []
+    monkeypatch.setattr(closed_form, "near_classes", lambda *given: seen.append(near_classes(*given)) or seen[-1])
+    gaussian_em(x[rows], y[rows], pool, 3)
+    assert seen[0].all()
+    f, f_pool = (unit(part - pool.mean(axis=0)) for part in (x[rows], pool))
+    assert near_classes(f, y[rows], f_pool, np.eye(3)[y[rows]].T @ f, 0.9).mean() <= 0.8
+
+
 def test_all_texts_are_near_without_unknown_classes_if_a_class_has_no_label_or_if_none_would_be() -> None:
     x, y = clusters(3, 40)
     rows = few(x, y, 20)

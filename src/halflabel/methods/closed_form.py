@@ -248,7 +248,8 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     """The cluster model: EM for Gaussian classes with one shared covariance; labelled texts keep their labels.
 
     Texts of the pool that are far from all classes do not count: EM would take a cluster of unknown texts for a part
-    of some class. The vectors of class names (K, H) count as `name_mass` labelled texts each.
+    of some class. That is measured from halfway between the pool's centre and that of the labelled classes, since the
+    pool's centre lies in its largest class, whose texts would look far from everything. The vectors of class names (K, H) count as `name_mass` labelled texts each.
     """
     from scipy.special import softmax
 
@@ -262,7 +263,8 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
     variance = ((x**2).sum() + (pool**2).sum()) / (len(x) + len(pool))
     covariance = np.eye(width) * max(min(within, variance), SMALLEST_VARIANCE) / width
-    soft, share, f, f_pool = np.zeros((len(pool), labels)), 1.0, unit(x), unit(pool)
+    middle = 0.5 * (one_hot.T @ x / np.maximum(one_hot.sum(axis=0), 1.0)[:, None]).mean(axis=0)
+    soft, share, f, f_pool = np.zeros((len(pool), labels)), 1.0, unit(x - middle), unit(pool - middle)
     for isotropic, iterations, quantile in STAGES:
         near = near_classes(f, y, f_pool, one_hot.T @ f + share * (soft.T @ f_pool), quantile)
         total, share = len(x) + near.sum(), min(1.0, POOL_MASS * labels / near.sum())
