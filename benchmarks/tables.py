@@ -559,15 +559,36 @@ def contrast() -> str:
 
 
 def pairs() -> str:
-    """Accuracy of fine-tuned lift with and without contrast, and of SetFit, and how often contrast was used."""
+    """Accuracy of fine-tuned lift with and without contrast, and of SetFit, and how often contrast was used.
+
+    Of the runs with contrast that tell it, the accuracy that they expected and their calibration error, too.
+    """
     body = []
     for (name, per_class), rows in sorted(grouped(lines("pairs"), "set", "per_class").items()):
         by = grouped(rows, "method")
         cells = [spread([row["accuracy"] for row in by[(method,)]]) if (method,) in by else "not run"
                  for method in ("off", "auto", "setfit")]
         used = [row["contrast"] for row in by.get(("auto",), [])]
+        told = [row for row in by.get(("auto",), []) if row.get("expected") is not None]
+        cells += [spread([row[what] for row in told]) if told else "" for what in ("expected", "ece")]
         body.append([name, str(per_class), *cells, f"{sum(used)} of {len(used)}"])
-    return markdown(["set", "labels per class", "without", "with contrast", "SetFit", "runs that use it"], body)
+    return markdown(["set", "labels per class", "without", "with contrast", "SetFit", "expected", "calibration error",
+                     "runs that use it"], body)
+
+
+def unequal() -> str:
+    """Accuracy and macro F1 of each method by how unequal the classes of the pool are, and how texts were labelled."""
+    methods = ("lift", "am-f", "self-training", "logreg")
+    body = []
+    for (name, ratio, draw), rows in grouped(lines("unequal"), "set", "ratio", "labelled").items():
+        by = grouped(rows, "method")
+        cells = [" / ".join(f"{statistics.mean(row[what] for row in by[(method,)]):.3f}"
+                            for what in ("accuracy", "macro_f1")) if (method,) in by else "not run"
+                 for method in methods]
+        body.append([name, f"{ratio} : 1", {"equal": "5 of each class", "random": "as many at random"}[draw], *cells,
+                     str(max(map(len, by.values())))])
+    return markdown(["set", "largest to smallest class", "labelled", *(f"`{method}`" for method in methods), "samples"],
+                    body)
 
 
 def speed() -> str:
@@ -1029,7 +1050,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
     "schedule": schedule, "trust": trust, "trust-official": trust_official,
     "contrast": contrast,
-    "pairs": pairs,
+    "pairs": pairs, "unequal": unequal,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,

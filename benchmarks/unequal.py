@@ -26,7 +26,7 @@ from halflabel.data.corpus import Corpus
 from protocol import Results, Sample, load, sample_per_class, sample_texts
 from rivals import RIVALS
 
-SETS = {"ag_news": 12_000, "arxiv_topics10": 9000, "clinc150": None}  # training texts
+SETS = {"ag_news": 12_000, "arxiv_topics10": 9000}  # training texts
 PER_CLASS = 5
 POOL, OUTSIDE = 2500, 1500  # texts, at most; of few texts, two thirds are in the pool
 DRAWS = ("equal", "random")

@@ -17,6 +17,7 @@ from halflabel.methods.unknown_classes import (
     evidence,
     find_unknown_classes,
     fit_components,
+    largest_cosine,
 )
 
 WIDTH = 64
@@ -52,6 +53,13 @@ def test_unknown_classes_are_found(unknown: int, seed: int) -> None:
 def test_parts_of_known_classes_are_no_unknown_classes(seed: int) -> None:
     x, y = classes(4, 150, seed)
     assert found_in(x, y, 4, 8, x) is None
+
+
+def test_halves_of_a_class_that_is_most_of_the_pool_do_not_lie_in_opposite_directions() -> None:
+    means = np.array([[1.0, 0.6, 0.0], [0.0, 0.0, 0.3], [0.0, 0.6, 1.0], [1.0, -0.6, 0.0]])  # halves: first and last
+    from_pool = means - np.average(means, axis=0, weights=[4, 1, 1, 4])
+    assert (unit(from_pool)[:-1] @ unit(from_pool)[-1]).max() < -0.2
+    assert largest_cosine(from_pool) == pytest.approx(0.025, abs=0.001)
 
 
 def test_nothing_is_unknown_with_few_texts_or_a_class_without_labels() -> None:

@@ -6,8 +6,8 @@ the pool in turn. Two things tell an unknown class from a part of a known one:
 - Labelled texts are not in it. If it were a part of class k, a share s_k of the texts of k would be. The evidence is
   the likelihood ratio of the labelled texts of k, L_k = sum_i log (1 - q_i) / (1 - s_k), where q_i is the probability
   that text i is in the component; the class with the lowest one counts.
-- It lies elsewhere: seen from the centre of the pool, the cosine of its mean with that of any other class is small, as
-  those of known classes often are, while parts of one class have similar means.
+- It lies elsewhere: seen from the centre of the pool and from that of all components, the cosine of its mean with that
+  of any other class is small, as those of known classes often are, while parts of one class have similar means.
 
 Unknown classes are added one at a time for as long as the evidence is sufficient.
 
@@ -141,11 +141,20 @@ def evidence(fit: Components, x: Array, y: Columns, labels: int) -> float:
     """The log-odds that the last component is an unknown class; minus infinity if one criterion excludes that."""
     from scipy.special import softmax
 
-    means, prior = unit(fit.means), np.exp(fit.log_prior)
-    cosine = float((means[:-1] @ means[-1]).max())
+    prior, cosine = np.exp(fit.log_prior), largest_cosine(fit.means)
     if cosine > LARGEST_COSINE or prior[-1] < SMALLEST:
         return -np.inf
     q = MISTAKEN + (1.0 - 2.0 * MISTAKEN) * softmax(fit.held_out_logits(x, y), axis=1)[:, -1]
     log_outside = np.log(prior[:labels] / (prior[:labels] + prior[-1]))  # log (1 - s_k)
     ratios = np.bincount(y, np.log(1.0 - q) - log_outside[y], minlength=labels)
     return float(ratios.min()) - SEPARATION * cosine if ratios.min() >= LEAST_RATIO else -np.inf
+
+
+def largest_cosine(means: Array) -> float:
+    """The largest cosine of the last of some means (K + U, H) with another one.
+
+    They are seen from the centre of the pool, or from their own, whichever is larger: the centre of the pool lies in its
+    largest class, parts of which are in opposite directions from there.
+    """
+    views = (unit(means), unit(means - means.mean(axis=0)))
+    return max(float((directions[:-1] @ directions[-1]).max()) for directions in views)
