@@ -249,7 +249,8 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
 
     Texts of the pool that are far from all classes do not count: EM would take a cluster of unknown texts for a part
     of some class. That is measured from halfway between the pool's centre and that of the labelled classes, since the
-    pool's centre lies in its largest class, whose texts would look far from everything. The vectors of class names (K, H) count as `name_mass` labelled texts each.
+    pool's centre lies in its largest class, whose texts would look far from everything. The vectors of class names
+    (K, H) count as `name_mass` labelled texts each.
     """
     from scipy.special import softmax
 

@@ -153,8 +153,8 @@ def evidence(fit: Components, x: Array, y: Columns, labels: int) -> float:
 def largest_cosine(means: Array) -> float:
     """The largest cosine of the last of some means (K + U, H) with another one.
 
-    They are seen from the centre of the pool, or from their own, whichever is larger: the centre of the pool lies in its
-    largest class, parts of which are in opposite directions from there.
+    They are seen from the centre of the pool, or from their own, whichever gives more: the centre of the pool lies in
+    its largest class, parts of which are in opposite directions from there.
     """
     views = (unit(means), unit(means - means.mean(axis=0)))
     return max(float((directions[:-1] @ directions[-1]).max()) for directions in views)
