@@ -326,6 +326,21 @@ def test_words_correct_soft_labels_and_keep_their_confidence() -> None:
     assert np.allclose(corrected.sum(axis=1), 1.0)
 
 
+def test_words_may_keep_the_frequencies_of_classes() -> None:
+    texts, labels = tiny_texts(60)
+    truth = np.array([sorted(set(labels)).index(label) for label in labels])
+    kept = np.flatnonzero((truth == 0) | (np.arange(len(truth)) % 3 == 0))
+    counts = word_features([texts[i] for i in kept])
+    noisy = np.where(np.arange(len(kept)) % 5 == 0, 2, truth[kept])  # some texts are taken for one class
+    soft = 0.2 + 0.4 * np.eye(3)[noisy]
+    changed, same = (corrected_by_words(counts, np.empty((0, 3)), soft, keep_frequencies=keep)
+                     for keep in (False, True))
+    assert not np.allclose(changed.mean(axis=0), soft.mean(axis=0), atol=0.005)
+    assert np.allclose(same.mean(axis=0), soft.mean(axis=0), atol=1e-4)
+    assert np.allclose(same.sum(axis=1), 1.0)
+    assert np.ptp(np.log(same[:, 0] / same[:, 2]) - np.log(changed[:, 0] / changed[:, 2])) < 1e-2  # classes are weighted
+
+
 def test_without_words_nothing_changes() -> None:
     soft = np.array([[0.6, 0.4]])
     assert word_features(["", "?!"]).shape == (2, 0)

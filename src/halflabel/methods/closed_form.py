@@ -109,10 +109,11 @@ def fit_closed_form(x: Array, y: Columns, pool: Array, words: Any, labels: int, 
         clustered = np.exp(model.log_probabilities(sample))
         clustered = smoothed(graph, np.concatenate([one_hot, clustered]), alpha)[len(x) :]
         excess = trust * excess_confidence(clustered, power, posterior)
-        clustered = corrected_by_words(words, one_hot, sharpened(clustered, power), rounds=WORD_ROUNDS)
+        clustered = corrected_by_words(words, one_hot, sharpened(clustered, power), rounds=WORD_ROUNDS,
+                                       keep_frequencies=True)
         if alpha:
             again = smoothed(graph, np.concatenate([one_hot, clustered]), alpha)[len(x) :]
-            clustered = corrected_by_words(words, one_hot, match_confidence(again, clustered))
+            clustered = corrected_by_words(words, one_hot, match_confidence(again, clustered), keep_frequencies=True)
         soft += trust * clustered
         models.append(model)
         correct.append(correct_of(held_out, weights))
@@ -195,7 +196,8 @@ def fit_unlabelled(clusters: Fit, words: Any, pool: Array, rows: Columns, labels
     none, no_labels = np.empty((0, pool.shape[1])), np.empty((0, labels))
     model = weighted_sum([clusters(none, np.empty(0, dtype=np.int64), sample, labels)], weights)
     soft = smoothed(neighbour_graph(sample), np.exp(model.log_probabilities(sample)), UNLABELLED_ALPHA)
-    soft = corrected_by_words(words, no_labels, sharpened(soft, UNLABELLED_POWER), rounds=WORD_ROUNDS)
+    soft = corrected_by_words(words, no_labels, sharpened(soft, UNLABELLED_POWER), rounds=WORD_ROUNDS,
+                              keep_frequencies=True)
     model = distil(model, sample, soft)
     return ClosedForm(all_soft_labels(model, pool, rows, soft), model, weights, UNLABELLED_ALPHA, UNLABELLED_POWER,
                       trust=1.0, uses_words=True, uses_names=True)

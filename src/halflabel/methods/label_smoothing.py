@@ -18,6 +18,8 @@ VOCABULARY = 30_000  # words and pairs of words
 SMOOTHING = 0.1  # added to the count of every word in every class
 EVIDENCE_SCALE = 1.5  # of word log-likelihoods: a tf-idf vector of length one understates the evidence of a text
 LABELLED_WEIGHT = 5.0  # of a labelled text, in pool texts
+WEIGHTINGS = 15  # of the classes, until they are as frequent as they should be
+RAREST = 1e-6  # share of a class
 
 
 def neighbour_graph(x: Array, neighbours: int = NEIGHBOURS) -> Any:
@@ -63,16 +65,18 @@ def word_features(texts: Sequence[str]) -> Any:
         return sparse.csr_matrix((len(texts), 0), dtype=np.float32)
 
 
-def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1) -> Array:
+def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1, keep_frequencies: bool = False) -> Array:
     """Soft labels (M, K) times the likelihood of the words under naive Bayes, at the same mean confidence.
 
     `words` (N_l + M, V) are features of the labelled texts, whose labels are y (N_l, K), and of the M texts. Naive
-    Bayes is fitted to all of them in each round.
+    Bayes is fitted to all of them in each round. The frequencies of the classes may be kept, too: words have a part in
+    the errors of soft labels, by which a class that is hard to tell becomes rarer.
     """
     from scipy.special import log_softmax, softmax
 
     if not words.shape[1]:
         return soft
+    before = soft
     for _ in range(rounds):
         labels = np.concatenate([LABELLED_WEIGHT * y, soft])
         mass = words.T @ labels + SMOOTHING
@@ -80,7 +84,22 @@ def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1) ->
         prior = np.log(labels.sum(axis=0) / labels.sum())
         log_posterior = log_softmax(EVIDENCE_SCALE * (words[len(y) :] @ log_likelihood) + prior, axis=1)
         soft = match_confidence(softmax(np.log(soft + 1e-4) + log_posterior, axis=1), soft)
-    return soft
+    return match_frequencies(soft, before) if keep_frequencies else soft
+
+
+def match_frequencies(p: Array, reference: Array) -> Array:
+    """p (M, K) with each class weighted so that it is as frequent as in the reference (M, K)."""
+    wanted, weights = np.maximum(reference.mean(axis=0), RAREST), np.ones(p.shape[1])
+    for _ in range(WEIGHTINGS):
+        weighted = weighted_classes(p, weights)
+        weights *= wanted / np.maximum(weighted.mean(axis=0), RAREST)
+    return weighted_classes(p, weights)
+
+
+def weighted_classes(p: Array, weights: Array) -> Array:
+    """p (M, K) times the weights (K,) of its classes, with rows normalised."""
+    q = (p + RAREST) * weights
+    return np.asarray(q / q.sum(axis=1, keepdims=True))
 
 
 def match_confidence(p: Array, reference: Array) -> Array:
