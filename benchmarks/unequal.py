@@ -6,7 +6,7 @@
 Each class has fewer texts than the one before, in the same ratio, and the largest `ratio` times as many as the
 smallest; the seed decides which is the largest. The texts that are predicted have these shares too. Labelled are five
 texts of each class (`equal`), or as many texts at random (`random`), as a user labels them. halflabel's methods run on
-the plan `frozen`.
+the plan `frozen`, or on that of METHOD/PLAN with all of its steps.
 """
 
 from __future__ import annotations
@@ -75,7 +75,8 @@ def predict(method: str, split: Sample, outside: Corpus, seed: int) -> np.ndarra
     """Labels of the texts outside the sample."""
     if method in RIVALS:
         return np.asarray(RIVALS[method](split, outside, seed)["predicted"])
-    clf = TextClassifier(method, plan="frozen", names="none", random_state=seed)
+    name, _, plan = method.partition("/")
+    clf = TextClassifier(name, plan=plan or "frozen", names="none", minutes=1000, random_state=seed)
     clf.fit(split.labelled.texts, split.labelled.labels, unlabelled=split.pool.texts)
     assert clf.model_ is not None
     return np.asarray(clf.classes_[cached_scores.scores(clf.model_, outside.texts).argmax(axis=1)])

@@ -338,7 +338,7 @@ def test_words_may_keep_the_frequencies_of_classes() -> None:
     assert not np.allclose(changed.mean(axis=0), soft.mean(axis=0), atol=0.005)
     assert np.allclose(same.mean(axis=0), soft.mean(axis=0), atol=1e-4)
     assert np.allclose(same.sum(axis=1), 1.0)
-    assert np.ptp(np.log(same[:, 0] / same[:, 2]) - np.log(changed[:, 0] / changed[:, 2])) < 1e-2  # classes are weighted
+    assert np.ptp(np.log(same[:, 0] / same[:, 2]) - np.log(changed[:, 0] / changed[:, 2])) < 1e-2
 
 
 def test_without_words_nothing_changes() -> None:
