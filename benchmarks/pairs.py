@@ -3,7 +3,8 @@
     python benchmarks/pairs.py --data FOLDER [--sets emotions6 emotions sst5 ...] [--per-class 5 10] [--seeds 0 1 2]
         [--methods off auto setfit] [--threads 1]
 
-`off` and `auto` are values of the hyper-parameter `contrast` of `lift`, in the plan `laptop` with all of its steps.
+`off` and `auto` are values of the hyper-parameter `contrast` of `lift`, in the plan `laptop` with all of its steps; lines of
+`forced` are runs of `auto` with AGAINST = 10 in `methods/contrast.py`, which used it where `auto` does not any more.
 `emotions` are texts of goemotions that have one label, of those with at least 100 such texts; `emotions6` are six of
 these labels, 700 texts of each at most. No test text is used: constants of `methods/contrast.py` were chosen here.
 """
@@ -77,6 +78,7 @@ def predict(method: str, split: Sample, outside: Corpus, seed: int) -> tuple[np.
     predicted, confidence = clf.classes_[p.argmax(axis=1)].astype(str), p.max(axis=1)
     facts, expected = clf.model_.facts["start"], clf.model_.facts["outlook"]["expected"]
     return predicted, {"contrast": bool(facts.get("contrast")), "trust": facts["trust"],
+                       "evidence": facts.get("contrast_evidence"),
                        "confidence": float(confidence.mean()), "expected": expected and expected["value"],
                        "ece": calibration_error(confidence, predicted == np.array(outside.labels).astype(str))}
 

@@ -559,21 +559,21 @@ def contrast() -> str:
 
 
 def pairs() -> str:
-    """Accuracy of fine-tuned lift with and without contrast, and of SetFit, and how often contrast was used.
+    """Accuracy of fine-tuned lift without contrast, always with it, and as it is, and of SetFit.
 
     Of the runs with contrast that tell it, the accuracy that they expected and their calibration error, too.
     """
     body = []
     for (name, per_class), rows in sorted(grouped(lines("pairs"), "set", "per_class").items()):
-        by = grouped(rows, "method")
-        cells = [spread([row["accuracy"] for row in by[(method,)]]) if (method,) in by else "not run"
-                 for method in ("off", "auto", "setfit")]
-        used = [row["contrast"] for row in by.get(("auto",), [])]
-        told = [row for row in by.get(("auto",), []) if row.get("expected") is not None]
-        cells += [spread([row[what] for row in told]) if told else "" for what in ("expected", "ece")]
-        body.append([name, str(per_class), *cells, f"{sum(used)} of {len(used)}"])
-    return markdown(["set", "labels per class", "without", "with contrast", "SetFit", "expected", "calibration error",
-                     "runs that use it"], body)
+        of = {method: [row for row in rows if row["method"] == method] for method in ("off", "auto", "setfit", "forced")}
+        used = [row for row in of["auto"] if row["contrast"]] + of["forced"]
+        told = [row for row in used if row.get("expected") is not None]
+        cells = [spread([row[what] for row in some]) if some else "" for some, what in (
+            (of["off"], "accuracy"), (used, "accuracy"), (of["auto"], "accuracy"), (of["setfit"], "accuracy"),
+            (told, "expected"), (told, "ece"))]
+        body.append([name, str(per_class), *cells, f"{sum(row['contrast'] for row in of['auto'])} of {len(of['auto'])}"])
+    return markdown(["set", "labels per class", "without", "always", "`lift`", "SetFit", "expected with contrast",
+                     "calibration error", "runs of `lift` that use it"], body)
 
 
 def unequal() -> str:

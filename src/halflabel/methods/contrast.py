@@ -48,7 +48,7 @@ PER_CLASS = 4  # texts of a class in a batch, at least
 MAX_TOKENS = 128  # of a text
 MIN_PER_CLASS = 4  # labels of a class, so that two thirds of them have pairs
 FOLDS = 3  # of the labels
-AGAINST = 10.0  # log-likelihood by which held-out labels may speak against it where clusters are not trusted at all
+AGAINST = 3.0  # log-likelihood by which held-out labels may speak against it where clusters are not trusted at all
 FITS = (gaussian_em, logistic_regression)
 MIN_MINUTES = 5.0  # of a plan; fine-tuning four times takes one or two of them on two cores
 POOL_TEXTS = 1000  # whose expected confidence is measured
@@ -64,7 +64,7 @@ class HeldOutContrast(NamedTuple):
     def supports(self, trust: float) -> bool:
         """Whether to fine-tune: the less clusters of the pretrained vectors are trusted, the less it has to be shown.
 
-        A few dozen held-out labels tell little, and where clusters are not the classes, fine-tuning gains on average.
+        A few dozen held-out labels tell little; where clusters are not the classes, they may speak a little against it.
         """
         return self.evidence > -AGAINST * (1.0 - trust)
 

@@ -118,7 +118,8 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), clusters=fitted.trust > 0.0,
-                         facts=facts_of(fitted) | ({"contrast": True} if by_contrast else {}),
+                         facts=facts_of(fitted) | ({"contrast": by_contrast, "contrast_evidence": round(
+                             held_out.evidence, 2)} if held_out is not None else {}),
                          seconds=time.monotonic() - began)
     if fitted.trust or not len(fitted.soft):
         return result
