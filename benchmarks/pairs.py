@@ -3,8 +3,8 @@
     python benchmarks/pairs.py --data FOLDER [--sets emotions6 emotions sst5 ...] [--per-class 5 10] [--seeds 0 1 2]
         [--methods off auto setfit] [--threads 1]
 
-`off` and `auto` are values of the hyper-parameter `contrast` of `lift`, in the plan `laptop` with all of its steps; lines of
-`forced` are runs of `auto` with AGAINST = 10 in `methods/contrast.py`, which used it where `auto` does not any more.
+`off` and `auto` are values of the hyper-parameter `contrast` of `lift`, in the plan `laptop` with all of its steps;
+lines of `forced` are runs of `auto` with AGAINST = 10 in `methods/contrast.py`, which used it more often.
 `emotions` are texts of goemotions that have one label, of those with at least 100 such texts; `emotions6` are six of
 these labels, 700 texts of each at most. No test text is used: constants of `methods/contrast.py` were chosen here.
 """

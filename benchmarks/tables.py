@@ -565,13 +565,14 @@ def pairs() -> str:
     """
     body = []
     for (name, per_class), rows in sorted(grouped(lines("pairs"), "set", "per_class").items()):
-        of = {method: [row for row in rows if row["method"] == method] for method in ("off", "auto", "setfit", "forced")}
-        used = [row for row in of["auto"] if row["contrast"]] + of["forced"]
-        told = [row for row in used if row.get("expected") is not None]
-        cells = [spread([row[what] for row in some]) if some else "" for some, what in (
-            (of["off"], "accuracy"), (used, "accuracy"), (of["auto"], "accuracy"), (of["setfit"], "accuracy"),
-            (told, "expected"), (told, "ece"))]
-        body.append([name, str(per_class), *cells, f"{sum(row['contrast'] for row in of['auto'])} of {len(of['auto'])}"])
+        off, auto, setfit, forced = ([row for row in rows if row["method"] == method]
+                                     for method in ("off", "auto", "setfit", "forced"))
+        used = [row for row in auto if row["contrast"]]
+        told = [row for row in used + forced if row.get("expected") is not None]
+        columns = [(off, "accuracy"), (used + forced, "accuracy"), (auto, "accuracy"), (setfit, "accuracy"),
+                   (told, "expected"), (told, "ece")]
+        cells = [spread([row[what] for row in some]) if some else "" for some, what in columns]
+        body.append([name, str(per_class), *cells, f"{len(used)} of {len(auto)}"])
     return markdown(["set", "labels per class", "without", "always", "`lift`", "SetFit", "expected with contrast",
                      "calibration error", "runs of `lift` that use it"], body)
 

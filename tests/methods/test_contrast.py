@@ -156,7 +156,7 @@ class TestInLift:
         monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS._replace(evidence=-3.1))
         clf, without = trained(tiny_encoder), trained(tiny_encoder, settings={"contrast": "off"})
         assert np.array_equal(clf.predict_proba(TEST), without.predict_proba(TEST))
-        assert clf.notices_ == without.notices_ and "contrast" not in clf.model_.facts["start"]
+        assert clf.notices_ == without.notices_ and clf.model_.facts["start"]["contrast"] is False
 
     def test_class_names_that_labels_did_not_support_stay_out(self, tiny_encoder: str,
                                                               monkeypatch: pytest.MonkeyPatch) -> None:
