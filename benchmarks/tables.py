@@ -579,7 +579,7 @@ def pairs() -> str:
 
 def unequal() -> str:
     """Accuracy and macro F1 of each method by how unequal the classes of the pool are, and how texts were labelled."""
-    methods = ("lift/laptop", "lift", "am-f", "self-training", "logreg")
+    methods = ("lift", "am-f", "self-training", "logreg")
     body = []
     for (name, ratio, draw), rows in grouped(lines("unequal"), "set", "ratio", "labelled").items():
         by = grouped(rows, "method")
