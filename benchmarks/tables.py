@@ -568,8 +568,8 @@ def pairs() -> str:
         off, auto, setfit, forced = ([row for row in rows if row["method"] == method]
                                      for method in ("off", "auto", "setfit", "forced"))
         used = [row for row in auto if row["contrast"]]
-        told = [row for row in used + forced if row.get("expected") is not None]
-        columns = [(off, "accuracy"), (used + forced, "accuracy"), (auto, "accuracy"), (setfit, "accuracy"),
+        told = [row for row in forced if row.get("expected") is not None]
+        columns = [(off, "accuracy"), (forced, "accuracy"), (auto, "accuracy"), (setfit, "accuracy"),
                    (told, "expected"), (told, "ece")]
         cells = [spread([row[what] for row in some]) if some else "" for some, what in columns]
         body.append([name, str(per_class), *cells, f"{len(used)} of {len(auto)}"])
