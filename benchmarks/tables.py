@@ -561,14 +561,15 @@ def contrast() -> str:
 def pairs() -> str:
     """Accuracy of fine-tuned lift without contrast, always with it, and as it is, and of SetFit.
 
-    Of the runs with contrast that tell it, the accuracy that they expected and their calibration error, too.
+    The accuracy that was expected and the calibration error are those of the runs of lift as it is that use contrast,
+    or, if there are none, of those that always do.
     """
     body = []
     for (name, per_class), rows in sorted(grouped(lines("pairs"), "set", "per_class").items()):
         off, auto, setfit, forced = ([row for row in rows if row["method"] == method]
                                      for method in ("off", "auto", "setfit", "forced"))
         used = [row for row in auto if row["contrast"]]
-        told = [row for row in forced if row.get("expected") is not None]
+        told = [row for row in used or forced if row.get("expected") is not None]
         columns = [(off, "accuracy"), (forced, "accuracy"), (auto, "accuracy"), (setfit, "accuracy"),
                    (told, "expected"), (told, "ece")]
         cells = [spread([row[what] for row in some]) if some else "" for some, what in columns]

@@ -117,9 +117,9 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
         notices.append(Notice(UNKNOWN.format(fitted.unknown)))
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
+    tried = {} if held_out is None else {"contrast": by_contrast, "contrast_evidence": round(held_out.evidence, 2)}
     result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), clusters=fitted.trust > 0.0,
-                         facts=facts_of(fitted) | ({"contrast": by_contrast, "contrast_evidence": round(
-                             held_out.evidence, 2)} if held_out is not None else {}),
+                         facts=facts_of(fitted) | tried,
                          seconds=time.monotonic() - began)
     if fitted.trust or not len(fitted.soft):
         return result
