@@ -5,6 +5,7 @@
 Each line has the accuracy of logistic regression on the labels alone, of the closed form as it is, and of the closed
 form with a trust of 0 and of 1, between which a switch at an evidence of 3 decided before. No test text is used: the
 constants PRIOR_TRUST and CERTAIN of `methods/closed_form.py` were chosen on training texts outside the samples.
+`draws` are the evidence by other random splits of the labels into halves, by their number.
 `--summary` counts the runs below labels alone by more than two standard errors of a difference, and the largest loss.
 """
 
@@ -26,6 +27,8 @@ from rivals import vectors
 
 SETS = {"ag_news": 12_000, "sst5": None, "arxiv_topics10": 9000, "clinc150": None}  # training texts
 HELD_OUT = 1500  # texts outside the sample that are predicted
+DRAWS = 3  # of random splits
+MANY = 500  # labelled texts from which on the number of splits is always the same
 SWITCH = 3.0  # evidence from which on the cluster model was used before
 
 
@@ -53,7 +56,13 @@ def compare(split: Sample, seed: int) -> dict[str, Any]:
     x, pool, test = (vectors(part.texts).astype(np.float64) for part in (split.labelled, split.pool, rest))
     words, labels = word_features([*split.labelled.texts, *split.pool.texts]), int(y.max()) + 1
     fits: list[closed_form.Fit] = [closed_form.gaussian_em, closed_form.logistic_regression]
-    halves = closed_form.validate_halves(fits, x, y, pool, labels, generator(seed, Stream.HELD_OUT_HALVES))
+
+    def evidence_of(rng: np.random.Generator) -> float:
+        return closed_form.cluster_evidence(closed_form.validate_halves(fits, x, y, pool, labels, rng))
+
+    def drawn(splits: int) -> list[float]:
+        with mock.patch.object(closed_form, "SPLITS", (splits, splits)):
+            return [round(evidence_of(np.random.default_rng(draw)), 3) for draw in range(DRAWS)]
 
     def accuracy(model: closed_form.LinearModel) -> float:
         return round(float((model.log_probabilities(test).argmax(axis=1) == truth).mean()), 4)
@@ -62,13 +71,15 @@ def compare(split: Sample, seed: int) -> dict[str, Any]:
         with mock.patch.object(closed_form, "cluster_trust", return_value=share):
             return accuracy(closed_form.fit_closed_form(x, y, pool, words, labels, seed=seed).model)
 
-    evidence = closed_form.cluster_evidence(halves)
+    evidence = evidence_of(generator(seed, Stream.HELD_OUT_HALVES))
     trust = closed_form.cluster_trust(evidence, closed_form.PRIOR_TRUST)
     none, full = trusted(0.0), trusted(1.0)
     mixed = {0.0: none, 1.0: full}.get(trust)
+    drawable = labels < len(y) < MANY
     return {"evidence": round(evidence, 3), "trust": round(trust, 4), "n_test": len(rest),
             "labels_only": accuracy(closed_form.logistic_regression(x, y, pool, labels)), "trust_0": none,
-            "trust_1": full, "mixture": trusted(trust) if mixed is None else mixed}
+            "trust_1": full, "mixture": trusted(trust) if mixed is None else mixed,
+            "draws": {splits: drawn(splits) for splits in closed_form.SPLITS} if drawable else {}}
 
 
 def summarise(lines: list[dict[str, Any]]) -> None:

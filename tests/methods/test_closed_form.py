@@ -288,13 +288,21 @@ def test_trust_grows_with_the_evidence_and_ends_in_certainty() -> None:
 def test_each_half_evaluates_the_other() -> None:
     x, y = clusters(3, 5)
     halves = validate_halves(BOTH, x, y, x, 3, np.random.default_rng(0))
-    assert len(halves.folds) == 4 and np.sum(halves.folds, axis=0).tolist() == [2] * len(y)
+    assert len(halves.folds) == 12 and np.sum(halves.folds, axis=0).tolist() == [6] * len(y)
+    assert halves.discount == pytest.approx(1 / 6)  # each text counts once
     assert all((np.bincount(y[fold], minlength=3) >= 2).all() for fold in halves.folds)
     x, y = clusters(4, 100, spread=0.35)
     rows = few(x, y, 4)
     halves = validate_halves(BOTH, x[rows], y[rows], x, 4, np.random.default_rng(0))
     misled = halves._replace(log_p=np.stack([np.roll(halves.log_p[0], 1, axis=1), halves.log_p[1]]))
     assert cluster_evidence(misled) < 0.0 and cluster_trust(cluster_evidence(halves), PRIOR_TRUST) == 1.0
+
+
+@pytest.mark.parametrize(("per_class", "splits"), [(4, 6), (20, 5), (30, 3), (60, 2)])
+def test_few_labels_are_split_more_often(per_class: int, splits: int) -> None:
+    x, y = clusters(3, per_class)
+    halves = validate_halves(BOTH, x, y, x, 3, np.random.default_rng(0))
+    assert len(halves.folds) == 2 * splits and halves.discount == pytest.approx(1 / splits)
 
 
 def test_words_are_used_where_they_improve_held_out_labels() -> None:

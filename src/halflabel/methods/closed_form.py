@@ -62,6 +62,7 @@ SHARPNESS = 0.16  # median of the power times the weight of the cluster model, b
 SHARPNESS_SPREAD = 0.2  # standard deviation of its logarithm
 WORD_ROUNDS = 2  # of correction by words
 UNLABELLED_ALPHA, UNLABELLED_POWER = 0.8, 1.5  # strength of smoothing and sharpening without labels to choose them by
+SPLITS, SPLIT_TEXTS = (2, 6), 300  # random splits into halves: as many texts, but no fewer and no more splits
 CV_POOL = 2000  # pool texts that cross-validation uses, or 10 per label if that is more
 
 
@@ -375,14 +376,14 @@ def cross_validate(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, label
 
 def validate_halves(fits: Sequence[Fit], x: Array, y: Columns, pool: Array, labels: int,
                     rng: np.random.Generator) -> HeldOut:
-    """Models fitted with one half of the labels and evaluated on the other, for two random splits."""
-    folds = []
-    for _ in range(2):
+    """Models fitted with one half of the labels and evaluated on the other, for some random splits."""
+    folds, splits = [], int(np.clip(SPLIT_TEXTS // max(1, len(y)), *SPLITS))
+    for _ in range(splits):
         first, second = np.zeros((2, len(y)), dtype=bool)
         for rows in rows_by_class(y, labels, rng):
             first[rows[: len(rows) // 2]] = second[rows[len(rows) // 2 :]] = True
         folds += [fold for fold in (first, second) if fold.any()]
-    return held_out_predictions(fits, x, y, pool, labels, folds, 0.5, rng)
+    return held_out_predictions(fits, x, y, pool, labels, folds, 1.0 / splits, rng)
 
 
 def rows_by_class(y: Columns, labels: int, rng: np.random.Generator) -> list[Columns]:
