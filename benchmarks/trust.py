@@ -28,7 +28,7 @@ from rivals import vectors
 SETS = {"ag_news": 12_000, "sst5": None, "arxiv_topics10": 9000, "clinc150": None}  # training texts
 HELD_OUT = 1500  # texts outside the sample that are predicted
 DRAWS = 3  # of random splits
-MANY = 500  # labelled texts from which on the number of splits is always the same
+MANY = 150  # labelled texts from which on the number of splits is always the same
 SWITCH = 3.0  # evidence from which on the cluster model was used before
 
 
