@@ -32,7 +32,7 @@ def test_no_two_classes_have_one_name() -> None:
 
 def test_random_numbers_come_from_named_streams() -> None:
     """Training draws from `randomness.generator`: two purposes never share their numbers."""
-    rooms = ("training", "methods", "nn", "encoders", "fitting.py")
+    rooms = ("training", "methods", "nn", "encoders", "fitting.py", "after_training.py")
     assert [str(file.relative_to(SOURCE)) for file in FILES if str(file.relative_to(SOURCE)).startswith(rooms)
             and "default_rng(" in file.read_text(encoding="utf-8")] == []
 

@@ -60,7 +60,7 @@ def test_words_vote_as_the_trained_network_where_clusters_do_not_help(tiny_encod
         learned.append(y)
         return fit_ngram_model(texts, y, *args)  # type: ignore[arg-type]
 
-    monkeypatch.setattr("halflabel.fitting.fit_ngram_model", remember)
+    monkeypatch.setattr("halflabel.after_training.fit_ngram_model", remember)
     monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: -9.0)
     clf = TextClassifier("lift", tiny_encoder, "laptop", minutes=60, settings={
         "epochs": 2, "epoch_steps": 20, "encoder_rate": 5e-3}).fit(TEXTS, MEANINGLESS, unlabelled=POOL)
