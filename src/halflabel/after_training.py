@@ -17,6 +17,7 @@ from halflabel.methods.unknown_classes import find_unknown_classes
 from halflabel.nn.pseudo_labels import label_frequencies
 from halflabel.persistence.model import TrainedModel
 from halflabel.randomness import Stream, generator, shuffled
+from halflabel.training.loop import Trainer
 from halflabel.training.objective import Objective, Problem
 from halflabel.training.statistics import outputs
 from halflabel.types import Plan, Shape
@@ -24,6 +25,19 @@ from halflabel.types import Plan, Shape
 CALIBRATION_TEXTS = 2000  # pool texts that temperature and class means are fitted on, at most
 WORD_TEXTS = 20_000  # pool texts that a model of words learns, at most
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
+
+
+def complete(model: TrainedModel, objective: Objective, problem: Problem, trainer: Trainer, texts: Sequence[str],
+             dev: Corpus | None) -> TrainedModel:
+    """The trained model with all that it needs for prediction; a pool that was abandoned has no vote."""
+    plan, seed = trainer.plan, trainer.seed
+    if problem.task == "multi-class":
+        model = calibrated(model, objective, problem, plan, seed)
+    if not trainer.discarded_steps:
+        model = with_votes(model, objective, problem, plan, texts, seed)
+    if problem.task == "multi-label" and model.decision is None:
+        model = replace(model, decision=make_decision(model, dev, objective, problem, plan, seed))
+    return model
 
 
 def calibrated(model: TrainedModel, objective: Objective, problem: Problem, plan: Plan, seed: int) -> TrainedModel:

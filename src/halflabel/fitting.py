@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from halflabel.after_training import calibrated, fit_decision, make_decision, number_of_voters, with_votes
+from halflabel.after_training import complete, fit_decision, number_of_voters
 from halflabel.atomic import cache_folder
 from halflabel.cache_limit import prune_once
 from halflabel.class_names import Names, classes_with_names, name_vectors, names_of_labels, phrases_for
@@ -133,12 +133,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     for notice in notices:
         report(notice)
     outcome = train(trainer, store, report, dev_scorer, checkpoint_seconds=checkpoint_seconds)
-    if problem.task == "multi-class":
-        model = calibrated(model, objective, problem, trainer.plan, settings.seed)
-    if not trainer.discarded_steps:
-        model = with_votes(model, objective, problem, trainer.plan, concat(labelled.texts, pool.texts), settings.seed)
-    if problem.task == "multi-label" and model.decision is None:
-        model = replace(model, decision=make_decision(model, dev, objective, problem, trainer.plan, settings.seed))
+    model = complete(model, objective, problem, trainer, concat(labelled.texts, pool.texts), dev)
     facts["start"], facts["outlook"] = dict(problem.start.facts), outlook
     facts["run"] = {"why": outcome.reason, "notices": [str(notice) for notice in (*notices, *outcome.notices)],
                     "dev": outcome.dev_score, "seconds": round(time.monotonic() - began, 1)}
