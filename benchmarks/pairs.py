@@ -3,10 +3,10 @@
     python benchmarks/pairs.py --data FOLDER [--sets emotions6 emotions sst5 ...] [--per-class 5 10] [--seeds 0 1 2]
         [--methods off auto setfit] [--threads 1]
 
-`off` and `auto` are values of the hyper-parameter `contrast` of `lift`, in the plan `laptop` with all of its steps;
-lines of `forced` are runs of `auto` with AGAINST = 10 in `methods/contrast.py`, which used it more often.
+`off` and `auto` are values of the hyper-parameter `contrast` of `lift`, in the plan `laptop` with all of its steps.
 `emotions` are texts of goemotions that have one label, of those with at least 100 such texts; `emotions6` are six of
-these labels, 700 texts of each at most. No test text is used: constants of `methods/contrast.py` were chosen here.
+these labels, 700 texts of each at most. `sst2` has the negative and the positive sentences of sst5. No test text is
+used: constants of `methods/contrast.py` were chosen here.
 """
 
 from __future__ import annotations
@@ -28,8 +28,10 @@ from halflabel.evaluation.confidence import calibration_error
 from protocol import Results, Sample, load, sample_per_class
 from rivals import setfit
 
-POOLS = {"emotions6": 2200, "emotions": 3000, "sst5": 3000, "ag_news": 3000, "arxiv_topics10": 2000, "clinc150": 6000}
+POOLS = {"emotions6": 2200, "emotions": 3000, "sst5": 3000, "sst2": 3000, "ag_news": 3000, "arxiv_topics10": 2000,
+         "clinc150": 6000}
 OUTSIDE = 1500  # training texts outside the sample
+NEUTRAL = 2  # of the five grades
 SIX = ("anger", "joy", "sadness", "fear", "surprise", "love")
 
 
@@ -53,6 +55,10 @@ def main() -> None:
 
 def corpus(data: Path, name: str) -> Corpus:
     """The training texts of a set."""
+    if name == "sst2":
+        grades = load(data, "sst5", "train")
+        polar = [i for i, grade in enumerate(grades.labels) if grade != NEUTRAL]
+        return Corpus([grades.texts[i] for i in polar], [int(str(grades.labels[i])) > NEUTRAL for i in polar])
     if not name.startswith("emotions"):
         return load(data, name, "train")
     several = load(data, "goemotions", "train")

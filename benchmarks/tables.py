@@ -520,8 +520,9 @@ def splits() -> str:
         deviation = statistics.mean(statistics.stdev(row["draws"][number]) for row in rows)
         given_up = sum(value < 0.0 and gain > 0.02 for value, gain in draws)
         believed = sum(value > EVEN and gain < -0.02 for value, gain in draws)
-        body.append([number, str(len(rows)), f"{deviation:.2f}", f"{given_up} of {sum(gain > 0.02 for _, gain in draws)}",
-                     f"{believed} of {sum(gain < -0.02 for _, gain in draws)}"])
+        helpful, harmful = (sum(sign * gain > 0.02 for _, gain in draws) for sign in (1, -1))
+        body.append([number, str(len(rows)), f"{deviation:.2f}",
+                     f"{given_up} of {helpful}", f"{believed} of {harmful}"])
     return markdown(["random splits", "samples", "deviation of L", "draws that give up clusters worth over 2 points",
                      "draws that trust clusters that cost over 2 points by half or more"], body)
 
@@ -592,22 +593,19 @@ def contrast() -> str:
 
 
 def pairs() -> str:
-    """Accuracy of fine-tuned lift without contrast, always with it, and as it is, and of SetFit.
+    """Accuracy of fine-tuned lift without contrast and as it is, and of SetFit.
 
-    The accuracy that was expected and the calibration error are those of the runs of lift as it is that use contrast,
-    or, if there are none, of those that always do.
+    The accuracy that was expected and the calibration error are those of the runs that use contrast.
     """
     body = []
     for (name, per_class), rows in sorted(grouped(lines("pairs"), "set", "per_class").items()):
-        off, auto, setfit, forced = ([row for row in rows if row["method"] == method]
-                                     for method in ("off", "auto", "setfit", "forced"))
+        off, auto, setfit = ([row for row in rows if row["method"] == method] for method in ("off", "auto", "setfit"))
         used = [row for row in auto if row["contrast"]]
-        told = [row for row in used or forced if row.get("expected") is not None]
-        columns = [(off, "accuracy"), (forced, "accuracy"), (auto, "accuracy"), (setfit, "accuracy"),
-                   (told, "expected"), (told, "ece")]
+        told = [row for row in used if row.get("expected") is not None]
+        columns = [(off, "accuracy"), (auto, "accuracy"), (setfit, "accuracy"), (told, "expected"), (told, "ece")]
         cells = [spread([row[what] for row in some]) if some else "" for some, what in columns]
         body.append([name, str(per_class), *cells, f"{len(used)} of {len(auto)}"])
-    return markdown(["set", "labels per class", "without", "always", "`lift`", "SetFit", "expected with contrast",
+    return markdown(["set", "labels per class", "without", "`lift`", "SetFit", "expected with contrast",
                      "calibration error", "runs of `lift` that use it"], body)
 
 

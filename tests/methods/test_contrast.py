@@ -8,14 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import sparse
 
 from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import load_encoder
-from halflabel.evaluation.confidence import unit
+from halflabel.evaluation.confidence import softmax, unit
 from halflabel.methods import contrast, lift
-from halflabel.methods.contrast import HeldOutContrast, batch_of, pair_loss, rate_at, validate_contrast
+from halflabel.methods.closed_form import gaussian_em, logistic_regression
+from halflabel.methods.contrast import (
+    HeldOutContrast,
+    at_best_temperature,
+    batch_of,
+    fit_tuned,
+    pair_loss,
+    rate_at,
+    validate_contrast,
+)
 from halflabel.notices import ContrastProgress, Event, Report, StepProgress, silent
 from halflabel.persistence.model import TrainedModel
 from halflabel.processes import Interrupted, request_stop
@@ -41,7 +51,7 @@ def test_the_loss_is_the_squared_error_of_cosines_and_both_kinds_of_pairs_weigh_
 
 def test_the_less_clusters_are_trusted_the_less_has_to_be_shown() -> None:
     found = [[HELPS._replace(evidence=evidence).supports(trust) for trust in (0.0, 0.5, 1.0)]
-             for evidence in (1.0, -1.0, -6.0, -9.0)]
+             for evidence in (1.0, -1.0, -3.0, -6.0)]
     assert found == [[True, True, True], [True, True, False], [True, False, False], [False, False, False]]
 
 
@@ -158,19 +168,28 @@ class TestInLift:
         assert np.array_equal(clf.predict_proba(TEST), without.predict_proba(TEST))
         assert clf.notices_ == without.notices_ and clf.model_.facts["start"]["contrast"] is False
 
-    def test_class_names_that_labels_did_not_support_stay_out(self, tiny_encoder: str,
-                                                              monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS)
-        monkeypatch.setattr("halflabel.methods.closed_form.names_fit_labels", lambda *args: False)
-        given: list[bool] = []  # to the closed form on pretrained vectors, then on those that know the labels
-        fit = lift.fit_closed_form
+    @pytest.mark.parametrize("names_fit", [True, False])
+    def test_class_names_are_weighed_against_it_and_not_used_with_it(self, tiny_encoder: str, names_fit: bool,
+                                                                     monkeypatch: pytest.MonkeyPatch) -> None:
+        clusters: list[Any] = []
 
-        def remember(*args: Any, names: np.ndarray | None, **rest: Any) -> Any:
-            given.append(names is not None)
-            return fit(*args, names=names, **rest)
+        def remember(*args: Any) -> HeldOutContrast:
+            clusters.append(args[-1])
+            return HELPS
 
-        monkeypatch.setattr(lift, "fit_closed_form", remember)
-        assert lift.CONTRAST in trained(tiny_encoder, names="labels").notices_ and given == [True, False]
+        monkeypatch.setattr(lift, "validate_contrast", remember)
+        monkeypatch.setattr("halflabel.methods.closed_form.names_fit_labels", lambda *args: names_fit)
+        clf = trained(tiny_encoder, names="labels")
+        assert lift.CONTRAST in clf.notices_ and clf.model_.facts["start"]["uses_names"] is False
+        assert (clusters[0] is not gaussian_em and clusters[0].keywords["names"].shape[0] == 3) is names_fit
+
+    @pytest.mark.parametrize(("evidence", "used"), [(-1.0, False), (1.0, True)])
+    def test_certain_clusters_need_evidence_for_it(self, tiny_encoder: str, evidence: float, used: bool,
+                                                   monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: 9.0)
+        monkeypatch.setattr("halflabel.methods.closed_form.find_unknown_classes", lambda *args: None)
+        monkeypatch.setattr(lift, "validate_contrast", lambda *args: HELPS._replace(evidence=evidence))
+        assert trained(tiny_encoder).model_.facts["start"]["contrast"] is used
 
     @pytest.mark.parametrize("changes", [{"minutes": 4.9}, {"settings": {"wrong_labels": "drop"}},
                                          {"settings": {"contrast": "off"}}])
@@ -180,6 +199,13 @@ class TestInLift:
         monkeypatch.setattr(lift, "validate_contrast", lambda *args: tried.append(args))
         trained(tiny_encoder, **changes)
         assert not tried
+
+    def test_it_is_not_tried_if_the_pool_has_unknown_classes(self, tiny_encoder: str,
+                                                             monkeypatch: pytest.MonkeyPatch) -> None:
+        tried, fit = list[object](), lift.fit_closed_form
+        monkeypatch.setattr(lift, "fit_closed_form", lambda *args, **rest: fit(*args, **rest)._replace(unknown=0.3))
+        monkeypatch.setattr(lift, "validate_contrast", lambda *args: tried.append(args))
+        assert any("without labels" in notice for notice in trained(tiny_encoder).notices_) and not tried
 
     def test_a_stopped_run_resumes_to_the_same_weights(self, tiny_encoder: str, tmp_path: Path,
                                                        monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,10 +218,26 @@ class TestInLift:
         assert lift.CONTRAST in resumed.notices_
 
 
-def test_it_is_not_tried_where_clusters_are_certain_to_be_the_classes(tiny_encoder: str,
-                                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[object] = []
-    monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: 9.0)
-    monkeypatch.setattr(lift, "validate_contrast", lambda *args: tried.append(args))
-    trained(tiny_encoder)
-    assert not tried
+def test_the_best_temperature_makes_labels_likeliest_within_a_prior() -> None:
+    rng = np.random.default_rng(0)
+    logits = rng.normal(size=(4000, 3))
+    y = np.array([rng.choice(3, p=p) for p in softmax(2.0 * logits)])
+    power, found = at_best_temperature(logits, y)
+    assert power == pytest.approx(2.0, rel=0.1)
+    assert found > at_best_temperature(logits, np.roll(y, 1))[1]
+    certain, _ = at_best_temperature(np.eye(3), np.arange(3))  # labels alone would make it infinite
+    assert 1.0 < certain < 5.0
+
+
+def test_the_pool_is_labelled_on_the_new_vectors_at_the_held_out_confidence() -> None:
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 40)
+    x = unit(np.eye(3)[y] + 0.4 * rng.normal(size=(120, 3)))
+    few = np.concatenate([np.flatnonzero(y == k)[:8] for k in range(3)])
+    words = sparse.csr_matrix((len(few) + len(x), 0))
+    fitted = fit_tuned(x[few], y[few], x, words, 3, HELPS, seed=0)
+    assert fitted.soft.shape == (120, 3) and fitted.held_out == HELPS.correct and not fitted.trust
+    assert float(fitted.soft.max(axis=1).mean()) == pytest.approx(HELPS.confidence, abs=0.02)
+    logistic = logistic_regression(x[few], y[few], x, 3)
+    right = [float((p.argmax(axis=1) == y).mean()) for p in (fitted.soft, logistic.logits(x))]
+    assert right[0] > right[1] > 0.8  # neighbours correct some

@@ -2,8 +2,11 @@
 
 Where classes are not what texts are about, such as emotions, the vectors of a pretrained encoder hardly tell them
 apart, and clusters of a pool do not either. A few dozen labels can improve the vectors first. Held-out labels decide
-whether they do: three encoders, each fine-tuned on two thirds of the labels, give the vectors for models that predict
-the other third, and the likelihood is compared with that of such models on the pretrained vectors.
+whether they do: three encoders, each fine-tuned on two thirds of the labels, give the vectors for logistic regression
+that predicts the other third, and the likelihood is compared with that of models on the pretrained vectors.
+
+The new vectors know all labels, so that EM on them would be much too certain, and no label is held out. So the pool is
+labelled by logistic regression, at the confidence that the three encoders had, then smoothed and corrected by words.
 
 Shapes: N labelled texts, N_u of the pool, K classes, vectors of width H.
 """
@@ -12,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import deepcopy
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,16 +28,28 @@ from halflabel.encoders.inputs import TokenInputs
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.evaluation.confidence import softmax, unit
 from halflabel.methods.closed_form import (
+    MAX_POOL,
     WEIGHT_PRIOR,
     WEIGHT_SPREAD,
+    WORD_ROUNDS,
     Array,
+    ClosedForm,
     Columns,
-    correct_of,
+    Fit,
+    all_soft_labels,
+    distil,
     fit_weights,
     gaussian_em,
     held_out_predictions,
     logistic_regression,
     rows_by_class,
+)
+from halflabel.methods.label_smoothing import (
+    corrected_by_words,
+    match_confidence,
+    neighbour_graph,
+    smoothed,
+    with_mean_confidence,
 )
 from halflabel.notices import unseen
 from halflabel.randomness import Stream, generator
@@ -46,25 +61,27 @@ RATE, DECAY, CLIP = 5e-5, 0.01, 1.0
 BATCH = 32  # texts of a step; each is compared with all others
 PER_CLASS = 4  # texts of a class in a batch, at least
 MAX_TOKENS = 128  # of a text
-MIN_PER_CLASS = 8  # labels of a class, on median; with five, accuracy fell
+MIN_PER_CLASS = 5  # labels of a class, on median
 FOLDS = 3  # of the labels
-AGAINST = 8.0  # log-likelihood by which held-out labels may speak against it where clusters are not trusted at all
-FITS = (gaussian_em, logistic_regression)
+AGAINST = 5.0  # log-likelihood by which held-out labels may speak against it where clusters are not trusted at all
+SHARPEST = 3.0  # limit of the logarithm of a temperature
+ALPHA = 0.8  # strength of smoothing over neighbours
 MIN_MINUTES = 5.0  # of a plan; fine-tuning four times takes one or two of them on two cores
-POOL_TEXTS = 1000  # whose expected confidence is measured
+POOL_TEXTS = 500  # whose expected confidence is measured
 
 
 class HeldOutContrast(NamedTuple):
     """What labels say that were held out from fine-tuning."""
 
-    evidence: float  # log-likelihood that fine-tuning adds to the best of models on pretrained vectors
+    evidence: float  # log-likelihood that fine-tuning adds to the better of two models on pretrained vectors
     correct: tuple[int, int]  # held-out texts that were predicted right, and all
     confidence: float  # in texts of the pool, on average
 
     def supports(self, trust: float) -> bool:
         """Whether to fine-tune: the less clusters of the pretrained vectors are trusted, the less it has to be shown.
 
-        A few dozen held-out labels tell little; where clusters are not the classes, they may speak a little against it.
+        A few dozen held-out labels tell little, and the final encoder learns from half as many again as the three did:
+        where clusters are not the classes, they may speak a little against it.
         """
         return self.evidence > -AGAINST * (1.0 - trust)
 
@@ -119,11 +136,12 @@ def batch_of(y: Columns, rng: np.random.Generator) -> Columns:
     return np.concatenate(list(rows))
 
 
-def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: Columns, labels: int,
-                      seed: int, progress: Progress = unseen) -> HeldOutContrast | None:
+def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: Columns, labels: int, seed: int,
+                      progress: Progress = unseen, clusters: Fit = gaussian_em) -> HeldOutContrast | None:
     """What held-out labels say for fine-tuning; None without a pool, or if there are too few labels to tell.
 
-    Vectors x (N + N_u, H) are those of the pretrained encoder, of all texts, the labelled ones first.
+    Vectors x (N + N_u, H) are those of the pretrained encoder, of all texts, the labelled ones first; `clusters` is
+    the cluster model on them.
     """
     n, counts = len(y), np.bincount(y, minlength=labels)
     if len(x) == n or (counts > 0).sum() < 2 or np.median(counts) < MIN_PER_CLASS:
@@ -135,7 +153,7 @@ def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: C
     folds = [part == j for j in range(FOLDS)]
     sample = n + rng.permutation(len(x) - n)[:POOL_TEXTS]
     seen = [texts[i] for i in [*range(n), *sample.tolist()]]
-    log_p, of_pool = list[Array](), list[Array]()
+    of_held_out, of_pool = list[Array](), list[Array]()
     for number, fold in enumerate(folds):
         def counted(done: int, total: int, before: int = number) -> None:
             progress(before * total + done, FOLDS * total)
@@ -143,14 +161,46 @@ def validate_contrast(encoder: TextEncoder, texts: Sequence[str], x: Array, y: C
         tuned = deepcopy(encoder)
         contrast(tuned, [texts[i] for i in np.flatnonzero(~fold).tolist()], y[~fold], seed, counted)
         f = unit(encode(tuned, seen, consistent=True).astype(np.float64))
-        models = [fit(f[:n][~fold], y[~fold], f[n:], labels) for fit in FITS]
-        log_p.append(np.stack([model.log_probabilities(f[:n][fold]) for model in models]))
-        of_pool.append(np.stack([model.log_probabilities(f[n:]) for model in models]))
-    frozen = held_out_predictions(FITS, x[:n], y, x[n:], labels, folds, 1.0 - 1.0 / FOLDS, rng)
-    fine_tuned = frozen._replace(log_p=np.concatenate(log_p, axis=1))
-    (_, without), (weights, with_contrast) = (fit_weights(some, WEIGHT_PRIOR, WEIGHT_SPREAD)
-                                              for some in (frozen, fine_tuned))
-    _, labels_alone = fit_weights(frozen.of(1), WEIGHT_PRIOR[1:], WEIGHT_SPREAD[1:])
-    p = softmax(np.tensordot(weights, np.concatenate(of_pool, axis=1), 1))
-    return HeldOutContrast(min(without, labels_alone) - with_contrast, correct_of(fine_tuned, weights),
-                           float(p.max(axis=1).mean()))
+        model = logistic_regression(f[:n][~fold], y[~fold], f[n:], labels)
+        of_held_out.append(model.log_probabilities(f[:n][fold]))
+        of_pool.append(model.log_probabilities(f[n:]))
+    log_p = np.concatenate(of_held_out)
+    pretrained = held_out_predictions((clusters, logistic_regression), x[:n], y, x[n:], labels, folds,
+                                      1.0 - 1.0 / FOLDS, rng)
+    weights, _ = fit_weights(pretrained, WEIGHT_PRIOR, WEIGHT_SPREAD)
+    without = max(at_best_temperature(some, pretrained.y)[1]
+                  for some in (np.tensordot(weights, pretrained.log_p, 1), pretrained.log_p[1]))
+    power, fine_tuned = at_best_temperature(log_p, pretrained.y)
+    return HeldOutContrast(fine_tuned - without, (int((log_p.argmax(axis=1) == pretrained.y).sum()), len(log_p)),
+                           float(softmax(power * np.concatenate(of_pool)).max(axis=1).mean()))
+
+
+def at_best_temperature(logits: Array, y: Columns) -> tuple[float, float]:
+    """The power a of softmax(a logits) (N, K) under which labels y (N,) are likeliest, and their log-likelihood.
+
+    A standard normal prior of log a keeps few labels from making the power extreme.
+    """
+    from scipy.optimize import minimize_scalar
+    from scipy.special import log_softmax
+
+    def negative_log_posterior(u: float) -> float:
+        return 0.5 * u**2 - float(log_softmax(np.exp(u) * logits, axis=1)[np.arange(len(y)), y].sum())
+
+    best = minimize_scalar(negative_log_posterior, bounds=(-SHARPEST, SHARPEST), method="bounded")
+    return float(np.exp(best.x)), -float(best.fun)
+
+
+def fit_tuned(x: Array, y: Columns, pool: Array, words: Any, labels: int, held_out: HeldOutContrast, *,
+              seed: int) -> ClosedForm:
+    """The closed form on vectors x (N, H) and pool (N_u, H) of the fine-tuned encoder; `words` as for all others."""
+    rows = np.sort(generator(seed, Stream.CLOSED_FORM).permutation(len(pool))[:MAX_POOL])
+    sample, one_hot = pool[rows], np.eye(labels)[y]
+    words = words[np.concatenate([np.arange(len(x)), len(x) + rows])]
+    model = logistic_regression(x, y, sample, labels)
+    soft = with_mean_confidence(np.exp(model.log_probabilities(sample)), held_out.confidence)
+    graph = neighbour_graph(np.concatenate([x, sample]))
+    soft = match_confidence(smoothed(graph, np.concatenate([one_hot, soft]), ALPHA)[len(x) :], soft)
+    soft = corrected_by_words(words, one_hot, soft, rounds=WORD_ROUNDS)
+    model = distil(model, np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
+    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, np.ones(1), ALPHA, uses_words=True,
+                      held_out=held_out.correct)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,14 @@ from torch import Tensor
 from halflabel.encoders.inference import encode
 from halflabel.equations import am_loss, sharpen
 from halflabel.evaluation.confidence import unit
-from halflabel.methods.closed_form import ClosedForm, LinearModel, distil, fit_closed_form, logistic_regression
+from halflabel.methods.closed_form import (
+    ClosedForm,
+    LinearModel,
+    distil,
+    fit_closed_form,
+    gaussian_em,
+    logistic_regression,
+)
 from halflabel.methods.closed_form_several import (
     LABELS_PER_TEXT,
     Names,
@@ -22,13 +30,12 @@ from halflabel.methods.closed_form_several import (
     label_means,
     refit_gaussians,
 )
-from halflabel.methods.contrast import MIN_MINUTES, HeldOutContrast, validate_contrast
+from halflabel.methods.contrast import MIN_MINUTES, HeldOutContrast, fit_tuned, validate_contrast
 from halflabel.methods.contrast import contrast as tune_by_contrast
 from halflabel.methods.label_smoothing import (
     corrected_by_words,
     neighbour_graph,
     smoothed,
-    with_mean_confidence,
     word_features,
 )
 from halflabel.methods.registry import Choice, Range, method
@@ -57,8 +64,8 @@ UNDECIDED = "held-out labels do not tell whether clusters in the pool help; thes
 UNKNOWN = ("{:.0%} of the pool look like classes without labels, and clusters are fitted without them; if they do "
            "belong to the labelled ones, label a few of them")
 
-CONTRAST = ("clusters of the pretrained vectors are not certain to be the classes; the encoder was first fine-tuned on "
-            "the labelled texts by contrast")
+CONTRAST = ("held-out labels support that the encoder is first fine-tuned on the labelled texts by contrast; clusters "
+            "of its pretrained vectors and class names are not used")
 
 DROPPED = "{} of {} labels are likely wrong and are not used on frozen vectors; halflabel check lists such labels"
 
@@ -96,21 +103,20 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     fitted, dropped = (fit_without_wrong_labels(*closed_form, seed=inputs.seed, names=names) if drop_wrong
                        else (fit_closed_form(*closed_form, seed=inputs.seed, names=names), 0))
     began, held_out = time.monotonic(), None
-    possible = contrast == "auto" and inputs.minutes >= MIN_MINUTES and inputs.teachers is None and not drop_wrong
-    if possible and fitted.trust < 1.0:
+    if contrast == "auto" and inputs.minutes >= MIN_MINUTES and inputs.teachers is None and not (drop_wrong
+                                                                                                or fitted.unknown):
+        clusters = partial(gaussian_em, names=names) if fitted.uses_names else gaussian_em
         held_out = validate_contrast(inputs.encoder, inputs.texts, x, y, inputs.y.shape[1], inputs.seed,
-                                     inputs.progress)
+                                     inputs.progress, clusters)
     by_contrast = held_out is not None and held_out.supports(fitted.trust)
     if held_out is not None and by_contrast:
-        fitted = fit_by_contrast(inputs, words, held_out, with_names=fitted.uses_names)
+        fitted = fit_by_contrast(inputs, words, held_out)
     if inputs.class_weights is not None:
         fitted = cost_sensitive(fitted, inputs.class_weights.double().numpy())
     model = fitted.model if inputs.teachers is None else student_of(fitted, inputs)
     head.set(*map(torch.from_numpy, model))
     pseudo_labels.initialise(torch.from_numpy(fitted.soft), fitted.alpha, words if fitted.uses_words else words[:, :0])
-    notices = [Notice(NAMES[fitted.uses_names])] if inputs.names_given else []
-    if by_contrast:
-        notices.append(Notice(CONTRAST))
+    notices = [Notice(CONTRAST)] if by_contrast else [Notice(NAMES[fitted.uses_names])] if inputs.names_given else []
     if dropped:
         notices.append(Notice(DROPPED.format(dropped, len(y))))
     if fitted.unknown:
@@ -118,27 +124,20 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     if 0.0 < fitted.trust < 1.0:
         notices.append(Notice(UNDECIDED.format(fitted.trust)))
     tried = {} if held_out is None else {"contrast": by_contrast, "contrast_evidence": round(held_out.evidence, 2)}
-    result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted), clusters=fitted.trust > 0.0,
-                         facts=facts_of(fitted) | tried,
+    result = StartResult(notices=tuple(notices), confidence=mean_confidence(fitted),
+                         clusters=by_contrast or fitted.trust > 0.0, facts=facts_of(fitted) | tried,
                          seconds=time.monotonic() - began)
-    if fitted.trust or not len(fitted.soft):
+    if result.clusters or not len(fitted.soft):
         return result
     return result._replace(notices=(*notices, Notice(NO_CLUSTERS[fitted.uses_words])), trust=float(fitted.uses_words))
 
 
-def fit_by_contrast(inputs: StartInputs, words: Any, held_out: HeldOutContrast, *, with_names: bool) -> ClosedForm:
-    """Fine-tunes the encoder by contrast and fits the closed form on its vectors.
-
-    These know the labels, so that no label is held out any more: confidence and expected accuracy are those of the
-    encoders that were fine-tuned on a part of them. Class names are used only if labels supported them before.
-    """
-    y, n, labels = inputs.columns, len(inputs.y), inputs.y.shape[1]
+def fit_by_contrast(inputs: StartInputs, words: Any, held_out: HeldOutContrast) -> ClosedForm:
+    """Fine-tunes the encoder by contrast and fits the closed form on its vectors."""
+    y, n = inputs.columns, len(inputs.y)
     tune_by_contrast(inputs.encoder, inputs.texts[:n], y, inputs.seed, inputs.progress)
     x = unit(encode(inputs.encoder, inputs.texts, consistent=True).astype(np.float64))
-    names = inputs.names() if with_names and inputs.names is not None else None  # of the fine-tuned encoder
-    fitted = fit_closed_form(x[:n], y, x[n:], words, labels, seed=inputs.seed, names=names)
-    soft = with_mean_confidence(fitted.soft, held_out.confidence)
-    return fitted._replace(soft=soft, excess=0.0, held_out=held_out.correct)
+    return fit_tuned(x[:n], y, x[n:], words, inputs.y.shape[1], held_out, seed=inputs.seed)
 
 
 def mean_confidence(fitted: ClosedForm) -> float | None:
