@@ -62,8 +62,9 @@ def test_words_vote_as_the_trained_network_where_clusters_do_not_help(tiny_encod
 
     monkeypatch.setattr("halflabel.after_training.fit_ngram_model", remember)
     monkeypatch.setattr("halflabel.methods.closed_form.cluster_evidence", lambda halves: -9.0)
-    clf = TextClassifier("lift", tiny_encoder, "laptop", minutes=60, settings={
-        "epochs": 2, "epoch_steps": 20, "encoder_rate": 5e-3}).fit(TEXTS, MEANINGLESS, unlabelled=POOL)
+    settings = {"epochs": 2, "epoch_steps": 20, "encoder_rate": 5e-3, "contrast": "off"}
+    clf = TextClassifier("lift", tiny_encoder, "laptop", minutes=60, settings=settings)
+    clf.fit(TEXTS, MEANINGLESS, unlabelled=POOL)
     start = TextClassifier("lift", tiny_encoder, "frozen").fit(TEXTS, MEANINGLESS, unlabelled=POOL)
     network, closed_form = (replace(fit.model_, words=None).scores(POOL).argmax(axis=1) for fit in (clf, start))
     labels = learned[0][len(TEXTS) :].argmax(axis=1)

@@ -63,7 +63,7 @@ PER_CLASS = 4  # texts of a class in a batch, at least
 MAX_TOKENS = 128  # of a text
 MIN_PER_CLASS = 5  # labels of a class, on median
 FOLDS = 3  # of the labels
-AGAINST = 5.0  # log-likelihood by which held-out labels may speak against it where clusters are not trusted at all
+MARGIN = 5.0  # log-likelihood of held-out labels that is needed where clusters are certain, or may lack where they fail
 SHARPEST = 3.0  # limit of the logarithm of a temperature
 ALPHA = 0.8  # strength of smoothing over neighbours
 MIN_MINUTES = 5.0  # of a plan; fine-tuning four times takes one or two of them on two cores
@@ -80,10 +80,10 @@ class HeldOutContrast(NamedTuple):
     def supports(self, trust: float) -> bool:
         """Whether to fine-tune: the less clusters of the pretrained vectors are trusted, the less it has to be shown.
 
-        A few dozen held-out labels tell little, and the final encoder learns from half as many again as the three did:
-        where clusters are not the classes, they may speak a little against it.
+        A few dozen held-out labels tell little. The final encoder learns from half as many again as the three did, so
+        that they may speak a little against it; certain clusters gain by smoothing and words, which they do not tell.
         """
-        return self.evidence > -AGAINST * (1.0 - trust)
+        return self.evidence > MARGIN * (2.0 * trust - 1.0)
 
 
 def pair_loss(h: Tensor, y: Tensor) -> Tensor:
