@@ -77,6 +77,8 @@ def test_lines() -> None:
     assert rows == {"trusted": "clusters of the pool 80%, words of the pool not used, class names used",
                     "expected": "accuracy 0.90 (0.60 to 0.98), by 10 labelled texts that were held out",
                     "would help": "sleep"}
+    rows = in_words({"start": start | {"contrast": True, "trust": 0.0}, "outlook": outlook, "run": {"dev": None}})
+    assert rows["trusted"].startswith("contrast of labelled texts, clusters of the pool 0%, ")
     unknown = outlook | {"expected": None, "names_given": False}
     rows = in_words({"start": start, "outlook": unknown, "run": {"dev": None}})
     assert "names" not in rows["trusted"] and "--dev FILE" in rows["expected"]

@@ -104,7 +104,8 @@ def in_words(config: Mapping[str, Any]) -> dict[str, str]:
     if outlook is None:  # of an older model, or of a run that is not finished
         return {}
     shown = {"uses_words": "words of the pool"} | ({"uses_names": "class names"} if outlook["names_given"] else {})
-    parts = [f"clusters of the pool {start['trust']:.0%}"] if "trust" in start else []
+    parts = ["contrast of labelled texts"] if start.get("contrast") else []
+    parts += [f"clusters of the pool {start['trust']:.0%}"] if "trust" in start else []
     parts += [f"{name} {'used' if start[key] else 'not used'}" for key, name in shown.items() if key in start]
     if slopes := start.get("name_slopes"):  # of several labels per text, each of which has its own
         parts[-1] += f" for {sum(slope > 0 for slope in slopes)} of {len(slopes)} labels"

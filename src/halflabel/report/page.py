@@ -173,9 +173,10 @@ def trust(facts: ReportFacts) -> Iterator[Element]:
                         f"{evaluation.correct.mean():.1%}.")
         yield reliability_and_coverage(evaluation)
     if "trust" in start:
-        used = [f"clusters in the pool count for {start['trust']:.0%} of its soft labels",
-                f"words of the pool were {'used' if start['uses_words'] else 'not used'}",
-                f"class names were {'used' if start['uses_names'] else 'not used'}"]
+        used = ["the encoder was first fine-tuned on the labelled texts by contrast"] if start.get("contrast") else []
+        used += [f"clusters in the pool count for {start['trust']:.0%} of its soft labels",
+                 f"words of the pool were {'used' if start['uses_words'] else 'not used'}",
+                 f"class names were {'used' if start['uses_names'] else 'not used'}"]
         yield Paragraph(f"Held-out labels decided what to rely on: {'; '.join(used)}. "
                         + (f"Of {start['held_out']:,} labelled texts that were held out, {start['held_out_correct']:,} "
                            "were predicted right." if start["held_out"] else "No label was held out."))
