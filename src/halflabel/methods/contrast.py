@@ -29,6 +29,7 @@ from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.evaluation.confidence import softmax, unit
 from halflabel.methods.closed_form import (
     MAX_POOL,
+    UNLABELLED_ALPHA,
     WEIGHT_PRIOR,
     WEIGHT_SPREAD,
     WORD_ROUNDS,
@@ -65,7 +66,6 @@ MIN_PER_CLASS = 5  # labels of a class, on median
 FOLDS = 3  # of the labels
 MARGIN = 5.0  # log-likelihood of held-out labels that is needed where clusters are certain, or may lack where they fail
 SHARPEST = 3.0  # limit of the logarithm of a temperature
-ALPHA = 0.8  # strength of smoothing over neighbours
 MIN_MINUTES = 5.0  # of a plan; fine-tuning four times takes one or two of them on two cores
 POOL_TEXTS = 500  # whose expected confidence is measured
 
@@ -199,8 +199,8 @@ def fit_tuned(x: Array, y: Columns, pool: Array, words: Any, labels: int, held_o
     model = logistic_regression(x, y, sample, labels)
     soft = with_mean_confidence(np.exp(model.log_probabilities(sample)), held_out.confidence)
     graph = neighbour_graph(np.concatenate([x, sample]))
-    soft = match_confidence(smoothed(graph, np.concatenate([one_hot, soft]), ALPHA)[len(x) :], soft)
+    soft = match_confidence(smoothed(graph, np.concatenate([one_hot, soft]), UNLABELLED_ALPHA)[len(x) :], soft)
     soft = corrected_by_words(words, one_hot, soft, rounds=WORD_ROUNDS)
     model = distil(model, np.concatenate([x, sample]), np.concatenate([one_hot, soft]))
-    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, np.ones(1), ALPHA, uses_words=True,
+    return ClosedForm(all_soft_labels(model, pool, rows, soft), model, np.ones(1), UNLABELLED_ALPHA, uses_words=True,
                       held_out=held_out.correct)
