@@ -31,8 +31,9 @@ import torch
 from halflabel.active_learning import DOUBTFUL, STRATEGIES
 from halflabel.data.labels import Classes
 from halflabel.labelling import Guesses
-from halflabel.methods.closed_form import fit_closed_form, logistic_regression
+from halflabel.methods.closed_form import fit_closed_form
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.linear_models import logistic_regression
 from halflabel.suggestions import suggest
 from halflabel.types import Task
 from protocol import Results, Sample, load, sample_per_class, sample_texts

@@ -22,17 +22,11 @@ import torch
 
 from halflabel.data.labels import Classes
 from halflabel.label_errors import STRENGTH, LabelError, confident_learning, cross_fitted, find_label_errors
-from halflabel.methods.closed_form import (
-    WEIGHT_PRIOR,
-    WEIGHT_SPREAD,
-    LinearModel,
-    cross_validate,
-    fit_closed_form,
-    fit_weights,
-    gaussian_em,
-    logistic_regression,
-)
+from halflabel.methods.closed_form import fit_closed_form
+from halflabel.methods.gaussian_em import gaussian_em
+from halflabel.methods.held_out import WEIGHT_PRIOR, WEIGHT_SPREAD, cross_validate, fit_weights
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.linear_models import LinearModel, logistic_regression
 from halflabel.methods.wrong_labels import fit_without_wrong_labels
 from protocol import Results, load, sample_per_class
 from rivals import vectors

@@ -5,7 +5,7 @@
 
 Names come from `label_names` of a set's meta.json, and for arXiv's categories from its own list of subjects. `opaque`
 are names that mean nothing (tag00, tag01, ...), `wrong` are the names in another order; neither may do harm. No test
-text is used: the constants of names in `methods/closed_form.py` and `methods/closed_form_several.py`, and whether
+text is used: the constants of names in `methods/gaussian_em.py` and `methods/closed_form_several.py`, and whether
 labels that read as words are names by default, were chosen by this script.
 
 With one label per text the figure is accuracy. With several it is micro and macro F1 of the linear model under the

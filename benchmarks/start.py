@@ -17,18 +17,11 @@ import torch
 
 from halflabel.data.labels import Classes
 from halflabel.equations import angle_moments, angles, balanced, cosines, prototypes, slopes
-from halflabel.methods.closed_form import (
-    WEIGHT_PRIOR,
-    WEIGHT_SPREAD,
-    choose_smoothing,
-    cross_validate,
-    distil,
-    fit_weights,
-    gaussian_em,
-    logistic_regression,
-    weighted_sum,
-)
+from halflabel.methods.closed_form import choose_smoothing
+from halflabel.methods.gaussian_em import gaussian_em
+from halflabel.methods.held_out import WEIGHT_PRIOR, WEIGHT_SPREAD, cross_validate, fit_weights
 from halflabel.methods.label_smoothing import corrected_by_words, neighbour_graph, sharpened, smoothed, word_features
+from halflabel.methods.linear_models import distil, logistic_regression, weighted_sum
 from protocol import Results, Sample, load, sample_per_class
 from rivals import vectors
 

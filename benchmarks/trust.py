@@ -19,8 +19,10 @@ from unittest import mock
 import numpy as np
 import torch
 
-from halflabel.methods import closed_form
+from halflabel.methods import closed_form, held_out
+from halflabel.methods.gaussian_em import gaussian_em
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.linear_models import Fit, LinearModel, logistic_regression
 from halflabel.randomness import Stream, generator
 from protocol import Results, Sample, load, sample_per_class
 from rivals import vectors
@@ -55,16 +57,16 @@ def compare(split: Sample, seed: int) -> dict[str, Any]:
     y, truth = (np.array(part.labels, dtype=np.int64) for part in (split.labelled, rest))
     x, pool, test = (vectors(part.texts).astype(np.float64) for part in (split.labelled, split.pool, rest))
     words, labels = word_features([*split.labelled.texts, *split.pool.texts]), int(y.max()) + 1
-    fits: list[closed_form.Fit] = [closed_form.gaussian_em, closed_form.logistic_regression]
+    fits: list[Fit] = [gaussian_em, logistic_regression]
 
     def evidence_of(rng: np.random.Generator) -> float:
-        return closed_form.cluster_evidence(closed_form.validate_halves(fits, x, y, pool, labels, rng))
+        return closed_form.cluster_evidence(held_out.validate_halves(fits, x, y, pool, labels, rng))
 
     def drawn(splits: int) -> list[float]:
-        with mock.patch.object(closed_form, "SPLITS", (splits, splits)):
+        with mock.patch.object(held_out, "SPLITS", (splits, splits)):
             return [round(evidence_of(np.random.default_rng(draw)), 3) for draw in range(DRAWS)]
 
-    def accuracy(model: closed_form.LinearModel) -> float:
+    def accuracy(model: LinearModel) -> float:
         return round(float((model.log_probabilities(test).argmax(axis=1) == truth).mean()), 4)
 
     def trusted(share: float) -> float:
@@ -77,9 +79,9 @@ def compare(split: Sample, seed: int) -> dict[str, Any]:
     mixed = {0.0: none, 1.0: full}.get(trust)
     drawable = labels < len(y) < MANY
     return {"evidence": round(evidence, 3), "trust": round(trust, 4), "n_test": len(rest),
-            "labels_only": accuracy(closed_form.logistic_regression(x, y, pool, labels)), "trust_0": none,
+            "labels_only": accuracy(logistic_regression(x, y, pool, labels)), "trust_0": none,
             "trust_1": full, "mixture": trusted(trust) if mixed is None else mixed,
-            "draws": {splits: drawn(splits) for splits in closed_form.SPLITS} if drawable else {}}
+            "draws": {splits: drawn(splits) for splits in held_out.SPLITS} if drawable else {}}
 
 
 def summarise(lines: list[dict[str, Any]]) -> None:

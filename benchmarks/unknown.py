@@ -8,7 +8,7 @@ run is done with a pool of known texts, and with the same pool and so many unkno
 
 `--training` fits the closed form of `lift` with EM on the whole pool (`whole_pool`), on its texts near the classes
 (`near_pool`), and without the unknown classes that it finds (`known_pool`, what `lift` does). Accuracy is measured on
-training texts outside the sample, and no test text is used. The quantiles in STAGES of `methods/closed_form.py`, and
+training texts outside the sample, and no test text is used. The quantiles in STAGES of `methods/gaussian_em.py`, and
 the constants of `methods/unknown_classes.py`, were chosen on such samples.
 """
 
@@ -34,8 +34,9 @@ from halflabel.data.labels import Classes
 from halflabel.data.readers.read import concat_corpora
 from halflabel.encoders.cache import EncoderCache
 from halflabel.evaluation.confidence import softmax
-from halflabel.methods import closed_form
+from halflabel.methods import closed_form, gaussian_em
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.linear_models import logistic_regression
 from protocol import Results, load, sample_per_class
 from rivals import vectors
 
@@ -48,9 +49,9 @@ FOREIGN = 0.3  # share of unknown texts in a pool
 HELD_OUT = 2000  # known texts that are predicted
 TRAINING_SETS = {"ag_news": 14_000, "arxiv_topics10": 8000, "sst5": None, "clinc150": None}
 TRAINING_POOL = 1400  # texts of known classes in the pool
-NO_UNKNOWN = {"find_unknown_classes": lambda *rest: None}
-ALL_NEAR = {"near_classes": lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool)}
-WAYS: dict[str, dict[str, Any]] = {  # to use a pool, and what each replaces in `methods/closed_form.py`
+NO_UNKNOWN = {(closed_form, "find_unknown_classes"): lambda *rest: None}
+ALL_NEAR = {(gaussian_em, "near_classes"): lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool)}
+WAYS: dict[str, dict[Any, Any]] = {  # to use a pool, and the functions that each replaces
     "labels_alone": {}, "whole_pool": NO_UNKNOWN | ALL_NEAR, "near_pool": NO_UNKNOWN, "known_pool": {}}
 
 
@@ -145,11 +146,11 @@ def train_ways(known: Corpus, far: Corpus, key: dict[str, Any], ways: list[str])
     for way in ways:
         began, unknown = time.perf_counter(), 0.0
         if way == "labels_alone":
-            model = closed_form.logistic_regression(x, y, x_pool, len(classes))
+            model = logistic_regression(x, y, x_pool, len(classes))
         else:
             with ExitStack() as replaced:
-                for name, function in WAYS[way].items():
-                    replaced.enter_context(mock.patch.object(closed_form, name, function))
+                for (module, name), function in WAYS[way].items():
+                    replaced.enter_context(mock.patch.object(module, name, function))
                 fitted = closed_form.fit_closed_form(x, y, x_pool, words, len(classes), seed=key["seed"])
             model, unknown = fitted.model, fitted.unknown
         accuracy = (model.log_probabilities(x_test).argmax(axis=1) == truth).mean()

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.arrays import Array
 from halflabel.errors import SettingError
 from halflabel.types import Task
 
-Array = NDArray[np.floating]
 Rows = NDArray[np.integer]
 
 DOUBTFUL = 0.5  # share of each guessed class that `balanced` considers, the most doubtful texts

@@ -13,17 +13,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from halflabel.active_learning import NEAR_DUPLICATE, Candidates
+from halflabel.arrays import Array, Columns, Mask
 from halflabel.data.corpus import TextLabel
 from halflabel.data.labels import Classes, names_in
-from halflabel.methods.closed_form import logistic_regression
+from halflabel.methods.linear_models import logistic_regression
 from halflabel.randomness import Stream, generator
-
-Array = NDArray[np.floating]
-Columns = NDArray[np.integer]
-Mask = NDArray[np.bool_]
 
 FOLDS = 5
 STRENGTH = 1.0  # of the labels against the penalty; a classifier that fits wrong labels well does not find them

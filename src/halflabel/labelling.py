@@ -25,9 +25,10 @@ from halflabel.data.labels import Classes, names_in, parse_label
 from halflabel.errors import DataError, SettingError
 from halflabel.evaluation.decisions import Calibration, Decision, DecisionRule, sigmoid
 from halflabel.label_errors import estimate_accuracy
-from halflabel.methods.closed_form import fit_closed_form, logistic_regression
+from halflabel.methods.closed_form import fit_closed_form
 from halflabel.methods.closed_form_several import fit_several_labels
 from halflabel.methods.label_smoothing import word_features
+from halflabel.methods.linear_models import logistic_regression
 from halflabel.persistence.model_folder import Model
 from halflabel.randomness import Stream, generator, shuffled
 from halflabel.suggestions import known_texts, suggest

@@ -10,10 +10,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from halflabel.arrays import Mask
 from halflabel.class_names import words_of_label
 from halflabel.encoders.catalogue import MINILM
 from halflabel.evaluation.confidence import wilson_interval
-from halflabel.label_errors import Mask, held_out_labels, micro_f1
+from halflabel.label_errors import held_out_labels, micro_f1
 
 MAX_SIZE = 20_000  # labelled texts times classes that classifiers are fitted to again, so that it takes no second
 MIN_HELD_OUT = 4  # texts from which accuracy is estimated

@@ -11,25 +11,17 @@ from halflabel.evaluation.confidence import unit
 from halflabel.methods import closed_form
 from halflabel.methods.closed_form import (
     ALL_POWERS,
-    POOL_MASS,
     PRIOR_TRUST,
     ClosedForm,
-    LinearModel,
     cluster_evidence,
     cluster_trust,
-    cross_validate,
-    distil,
     excess_confidence,
     fit_closed_form,
-    fit_weights,
-    gaussian_em,
-    logistic_regression,
-    near_classes,
-    validate_halves,
-    weighted_sum,
     words_improve,
 )
 from halflabel.methods.closed_form_several import gaussians
+from halflabel.methods.gaussian_em import POOL_MASS, gaussian_em, near_classes
+from halflabel.methods.held_out import cross_validate, fit_weights, validate_halves
 from halflabel.methods.label_smoothing import (
     corrected_by_words,
     match_confidence,
@@ -38,8 +30,10 @@ from halflabel.methods.label_smoothing import (
     smoothed,
     word_features,
 )
+from halflabel.methods.linear_models import LinearModel, distil, logistic_regression, weighted_sum
 from halflabel.methods.wrong_labels import fit_without_wrong_labels, likely_wrong
 
+NEAR_CLASSES = "halflabel.methods.gaussian_em.near_classes"
 NO_WORDS = sparse.csr_matrix((2000, 0))
 BOTH = [gaussian_em, logistic_regression]
 
@@ -219,7 +213,7 @@ def test_an_unknown_class_in_the_pool_does_not_move_the_others(monkeypatch: pyte
     near = near_classes(unit(f - centre), y[rows], unit(pool - centre), np.eye(3)[y[rows]].T @ unit(f - centre), 0.9)
     assert near[: len(x)].mean() > 0.7 > 0.1 > near[len(x) :].mean()
     clean, foreign = (accuracy(gaussian_em(f, y[rows], texts, 3), x, y) for texts in (x, pool))
-    monkeypatch.setattr(closed_form, "near_classes", lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool))
+    monkeypatch.setattr(NEAR_CLASSES, lambda f, y, f_pool, *rest: np.ones(len(f_pool), dtype=bool))
     assert foreign > clean - 0.01 and foreign > accuracy(gaussian_em(f, y[rows], pool, 3), x, y)
 
 
@@ -228,7 +222,7 @@ def test_texts_of_a_class_that_is_most_of_the_pool_are_near(seed: int, monkeypat
     x, y = clusters(3, 400, width=100, spread=0.12, seed=seed)
     rows, pool = few(x, y, 5), x[(y == 0) | (np.arange(len(y)) % 20 == 0)]  # nine tenths are of class 0
     seen: list[np.ndarray] = []
-    monkeypatch.setattr(closed_form, "near_classes", lambda *given: seen.append(near_classes(*given)) or seen[-1])
+    monkeypatch.setattr(NEAR_CLASSES, lambda *given: seen.append(near_classes(*given)) or seen[-1])
     gaussian_em(x[rows], y[rows], pool, 3)
     assert seen[0].all()
     f, f_pool = (unit(part - pool.mean(axis=0)) for part in (x[rows], pool))

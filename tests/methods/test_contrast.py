@@ -16,7 +16,6 @@ from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import load_encoder
 from halflabel.evaluation.confidence import softmax, unit
 from halflabel.methods import contrast, lift
-from halflabel.methods.closed_form import gaussian_em, logistic_regression
 from halflabel.methods.contrast import (
     HeldOutContrast,
     at_best_temperature,
@@ -26,6 +25,8 @@ from halflabel.methods.contrast import (
     rate_at,
     validate_contrast,
 )
+from halflabel.methods.gaussian_em import gaussian_em
+from halflabel.methods.linear_models import logistic_regression
 from halflabel.notices import ContrastProgress, Event, Report, StepProgress, silent
 from halflabel.persistence.model import TrainedModel
 from halflabel.processes import Interrupted, request_stop

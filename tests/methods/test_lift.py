@@ -16,7 +16,6 @@ from conftest import tiny_texts
 from halflabel import TextClassifier
 from halflabel.encoders.inference import encode
 from halflabel.encoders.ngrams import fit_ngram_model
-from halflabel.methods.closed_form import LinearModel
 from halflabel.methods.closed_form_several import (
     SeveralLabels,
     fit_several_labels,
@@ -25,6 +24,7 @@ from halflabel.methods.closed_form_several import (
     refit_gaussians,
 )
 from halflabel.methods.lift import NO_CLUSTERS
+from halflabel.methods.linear_models import LinearModel
 from halflabel.nn.network import NormalizedLinear
 from halflabel.persistence.model import TrainedModel
 

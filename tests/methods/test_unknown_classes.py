@@ -7,8 +7,9 @@ import pytest
 from scipy import sparse
 
 from halflabel.evaluation.confidence import unit
-from halflabel.methods import closed_form
+from halflabel.methods import closed_form, gaussian_em
 from halflabel.methods.closed_form import fit_closed_form
+from halflabel.methods.linear_models import LinearModel, logistic_regression
 from halflabel.methods.unknown_classes import (
     LOG_ODDS,
     MISTAKEN,
@@ -127,9 +128,9 @@ def test_texts_that_may_be_unknown_are_no_part_of_the_cluster_model_but_learn_la
     monkeypatch.setattr(UnknownClasses, "certain", lambda self, pool: np.zeros(len(pool), dtype=bool))
     seen = []
 
-    def em(x: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: int) -> closed_form.LinearModel:
+    def em(x: np.ndarray, y: np.ndarray, pool: np.ndarray, labels: int) -> LinearModel:
         seen.append(len(pool))
-        return closed_form.logistic_regression(x, y, pool, labels)
+        return logistic_regression(x, y, pool, labels)
 
     clusters, kept, unknown = closed_form.known_texts(None, x[rows], y[rows], x, 3, seed=0)
     assert kept.all() and unknown == pytest.approx(0.25, abs=0.02)
@@ -138,7 +139,7 @@ def test_texts_that_may_be_unknown_are_no_part_of_the_cluster_model_but_learn_la
     closed_form.without_unknown(em, found)(x[rows], y[rows], x, 3)
     closed_form.without_unknown(em, found)(x[rows], y[rows], x[y == 3][:20], 3)  # all are unknown
     assert seen == [(found.number(x) == 0).sum(), 20]
-    model = closed_form.gaussian_em(x[rows], y[rows], x[found.number(x) == 0], 3)
+    model = gaussian_em.gaussian_em(x[rows], y[rows], x[found.number(x) == 0], 3)
     assert np.allclose(clusters.fit(x[rows], y[rows], x, 3).weight, model.weight)
 
 
@@ -152,7 +153,7 @@ def test_class_names_are_judged_without_unknown_texts(monkeypatch: pytest.Monkey
         return len(pool) < 500  # names do not explain labels in a pool with unknown texts
 
     monkeypatch.setattr(closed_form, "names_fit_labels", fit_labels)
-    monkeypatch.setattr(closed_form, "name_directions", lambda names: unit(
+    monkeypatch.setattr(gaussian_em, "name_directions", lambda names: unit(
         np.stack([x[y == k].mean(axis=0) for k in range(3)])))
     clusters, _, unknown = closed_form.known_texts(names, x[rows], y[rows], x, 3, seed=0)
     assert unknown > 0.2 and clusters.uses_names and judged == [pytest.approx(450, abs=15)]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.arrays import Floats
 from halflabel.errors import ModelError
 from halflabel.integrity import read_arrays
 
-Floats = NDArray[np.float32]
 Ints = NDArray[np.integer]
 
 NEIGHBOURS = 15

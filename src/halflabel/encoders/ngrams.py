@@ -17,12 +17,11 @@ from typing import Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.arrays import Array, Floats
 from halflabel.errors import ModelError
 from halflabel.integrity import read_arrays
 from halflabel.types import Progress, Task
 
-Array = NDArray[np.floating]
-Floats = NDArray[np.float32]
 Kind = Literal["static", "words", "characters"]  # static: words, characters, phrases, fitted with vectors of words
 KINDS: tuple[Kind, ...] = get_args(Kind)
 BITS = 20

@@ -9,14 +9,10 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from halflabel.arrays import Array, Columns, Mask
 from halflabel.errors import SettingError
 from halflabel.evaluation.decisions import evidence
-
-Array = NDArray[np.floating]
-Mask = NDArray[np.bool_]
-Columns = NDArray[np.integer]
 
 BINS = 15  # of equal width, as in Guo et al. (2017)
 BISECTIONS = 60

@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.arrays import Array
 from halflabel.errors import ModelError, SettingError
 
-Array = NDArray[np.floating]
 Matrix = NDArray[np.bool_]
 
 CALIBRATION_TEXTS = 4096  # whose scores an offset is fitted to, at most

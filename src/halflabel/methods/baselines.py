@@ -10,13 +10,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from halflabel.arrays import Array
 from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import SettingError
-from halflabel.methods.closed_form import few_texts_per_class, from_sklearn
+from halflabel.methods.linear_models import few_texts_per_class, from_sklearn
 from halflabel.methods.registry import Choice, Range, method
 from halflabel.nn.losses import Asymmetric, binary_cross_entropy, constant, cross_entropy
 from halflabel.nn.network import Head, Linear, NormalizedLinear
@@ -26,7 +26,6 @@ from halflabel.training.objective import SelfTraining, StartInputs, StartResult
 from halflabel.types import Shape
 
 MAX_DENSE = 20_000  # texts: their matrix of similarities takes 3 GB
-Array = NDArray[np.floating]
 
 
 @method("ce", task="multi-class", paper="BERT+CE", plans={"paper": {"labelled_batch": 8}})

@@ -23,15 +23,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from halflabel.arrays import Array
 from halflabel.evaluation.decisions import offset_to, sigmoid
-from halflabel.methods.closed_form import (
-    MAX_POOL,
-    SMALLEST_VARIANCE,
-    Array,
-    LinearModel,
-    name_directions,
-    weighted_sum,
-)
+from halflabel.methods.closed_form import MAX_POOL
+from halflabel.methods.gaussian_em import SMALLEST_VARIANCE, name_directions
+from halflabel.methods.linear_models import LinearModel, weighted_sum
 from halflabel.randomness import Stream, generator
 
 VECTOR_PENALTY, WORD_PENALTY = 0.2, 0.1  # on the squared weights of logistic regression

@@ -22,29 +22,15 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from halflabel.arrays import Array, Columns
 from halflabel.devices import half_precision, reseed, to_device
 from halflabel.encoders.inference import encode
 from halflabel.encoders.inputs import TokenInputs
 from halflabel.encoders.text_encoder import TextEncoder
 from halflabel.evaluation.confidence import softmax, unit
-from halflabel.methods.closed_form import (
-    MAX_POOL,
-    UNLABELLED_ALPHA,
-    WEIGHT_PRIOR,
-    WEIGHT_SPREAD,
-    WORD_ROUNDS,
-    Array,
-    ClosedForm,
-    Columns,
-    Fit,
-    all_soft_labels,
-    distil,
-    fit_weights,
-    gaussian_em,
-    held_out_predictions,
-    logistic_regression,
-    rows_by_class,
-)
+from halflabel.methods.closed_form import MAX_POOL, UNLABELLED_ALPHA, WORD_ROUNDS, ClosedForm, all_soft_labels
+from halflabel.methods.gaussian_em import gaussian_em
+from halflabel.methods.held_out import WEIGHT_PRIOR, WEIGHT_SPREAD, fit_weights, held_out_predictions, rows_by_class
 from halflabel.methods.label_smoothing import (
     corrected_by_words,
     match_confidence,
@@ -52,6 +38,7 @@ from halflabel.methods.label_smoothing import (
     smoothed,
     with_mean_confidence,
 )
+from halflabel.methods.linear_models import Fit, distil, logistic_regression
 from halflabel.notices import unseen
 from halflabel.randomness import Stream, generator
 from halflabel.types import Progress

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from halflabel.arrays import Array
 from halflabel.encoders.neighbours import NEIGHBOURS, largest
-
-Array = NDArray[np.floating]
 
 BLOCK = 1024  # rows whose similarities to all others are in memory at a time
 ITERATIONS = 40  # of the smoothing: the rest of the series is at most 0.9^40, or 1.5 %

@@ -14,14 +14,7 @@ from torch import Tensor
 from halflabel.encoders.inference import encode
 from halflabel.equations import am_loss, sharpen
 from halflabel.evaluation.confidence import unit
-from halflabel.methods.closed_form import (
-    ClosedForm,
-    LinearModel,
-    distil,
-    fit_closed_form,
-    gaussian_em,
-    logistic_regression,
-)
+from halflabel.methods.closed_form import ClosedForm, fit_closed_form
 from halflabel.methods.closed_form_several import (
     LABELS_PER_TEXT,
     Names,
@@ -32,12 +25,14 @@ from halflabel.methods.closed_form_several import (
 )
 from halflabel.methods.contrast import MIN_MINUTES, HeldOutContrast, fit_tuned, validate_contrast
 from halflabel.methods.contrast import contrast as tune_by_contrast
+from halflabel.methods.gaussian_em import gaussian_em
 from halflabel.methods.label_smoothing import (
     corrected_by_words,
     neighbour_graph,
     smoothed,
     word_features,
 )
+from halflabel.methods.linear_models import LinearModel, distil, logistic_regression
 from halflabel.methods.registry import Choice, Range, method
 from halflabel.methods.wrong_labels import fit_without_wrong_labels
 from halflabel.nn.losses import constant, cross_entropy

@@ -22,13 +22,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from halflabel.arrays import Array, Columns, Mask
 from halflabel.evaluation.confidence import unit
-
-Array = NDArray[np.floating]
-Columns = NDArray[np.integer]
-Mask = NDArray[np.bool_]
 
 LOG_ODDS = 3.0  # of the evidence from which on there is an unknown class, since most pools have none
 LEAST_RATIO = 1.0  # of the labelled texts, as a logarithm, however far the component is from other classes

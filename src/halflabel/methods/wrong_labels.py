@@ -14,19 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from halflabel.methods.closed_form import (
-    WEIGHT_PRIOR,
-    WEIGHT_SPREAD,
-    Array,
-    ClosedForm,
-    Columns,
-    HeldOut,
-    Mask,
-    cross_validate,
-    fit_closed_form,
-    gaussian_em,
-    logistic_regression,
-)
+from halflabel.arrays import Array, Columns, Mask
+from halflabel.methods.closed_form import ClosedForm, fit_closed_form
+from halflabel.methods.gaussian_em import gaussian_em
+from halflabel.methods.held_out import WEIGHT_PRIOR, WEIGHT_SPREAD, HeldOut, cross_validate
+from halflabel.methods.linear_models import logistic_regression
 from halflabel.randomness import Stream, generator
 
 WRONG = 0.8  # probability from which on a label is dropped

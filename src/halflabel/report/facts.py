@@ -18,7 +18,7 @@ from halflabel.data.corpus import Corpus
 from halflabel.evaluation.confidence import COVERAGE, calibration_error, wilson_interval
 from halflabel.evaluation.metrics import multi_class, multi_label
 from halflabel.label_errors import cross_fitted, find_label_errors
-from halflabel.methods.closed_form import logistic_regression
+from halflabel.methods.linear_models import logistic_regression
 from halflabel.persistence.model import TrainedModel
 from halflabel.reasons import Explanation, explain_prediction
 from halflabel.types import Progress

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.arrays import Array
 from halflabel.data.labels import Classes
 from halflabel.errors import ModelError
 from halflabel.evaluation.decisions import Calibration, Decision, log_odds
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
 
 TEACHER = "teacher"  # the folder of the trained model within that of the cascade
 
-Array = NDArray[np.floating]
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from halflabel.arrays import Array, Floats
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus, TextLabel
 from halflabel.encoders.neighbours import unit
@@ -60,8 +61,6 @@ FOLDS = 5  # of cross-fitting
 Z = 1.96  # of an interval of 95 %
 MIN_AGREEMENT = 0.5  # below which a student is of no use
 
-Array = NDArray[np.floating]
-Floats = NDArray[np.float32]
 Matrix = NDArray[np.bool_]
 
 

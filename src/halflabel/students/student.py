@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from halflabel import __version__
+from halflabel.arrays import Array
 from halflabel.atomic import write_folder, write_text
 from halflabel.data.labels import Classes
 from halflabel.encoders.ngrams import BITS, KINDS, NgramModel, TfIdf, read_ngram_model
@@ -27,7 +28,6 @@ ENTRIES = {"student": str, "task": str, "classes": list, "bits": int, "decision"
            "report": dict}
 COPY_OR_DISTILL = "copy or distill the model again."
 
-Array = NDArray[np.floating]
 
 
 def is_student(folder: Path) -> bool:
