@@ -60,12 +60,12 @@ def development() -> Iterator[Run]:
         yield Run(name, per_class, seed, method)
     for name, per_class, names, seed in product(DEVELOPMENT, (10, 2, 25, 5, 1), (False, True), range(5)):
         yield Run(name, per_class, seed, "lift/frozen", names)
-    for per_class, names, name, seed in product((10, 2, 25, 5), (False, True), DEVELOPMENT, range(3)):
-        yield Run(name, per_class, seed, "lift/laptop", names)
+    for per_class, name, seed in product((10, 2, 25, 5, 1), DEVELOPMENT, range(3)):
+        yield Run(name, per_class, seed, "lift/laptop")
+    for per_class, name, seed in product((10, 2, 25, 5), DEVELOPMENT, range(3)):
+        yield Run(name, per_class, seed, "lift/laptop", names=True)
     for per_class, name, seed in product((10, 25), DEVELOPMENT, range(3)):
         yield Run(name, per_class, seed, "setfit")
-    for name, seed in product(DEVELOPMENT, range(3)):
-        yield Run(name, 1, seed, "lift/laptop")
 
 
 def sealed() -> Iterator[Run]:
