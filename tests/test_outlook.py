@@ -78,7 +78,8 @@ def test_lines() -> None:
                     "expected": "accuracy 0.90 (0.60 to 0.98), by 10 labelled texts that were held out",
                     "would help": "sleep"}
     rows = in_words({"start": start | {"contrast": True, "trust": 0.0}, "outlook": outlook, "run": {"dev": None}})
-    assert rows["trusted"].startswith("contrast of labelled texts, clusters of the pool 0%, ")
+    assert rows["trusted"].startswith("contrast of labelled texts, words ")
+    assert "learned two thirds of the labels" in rows["expected"]
     unknown = outlook | {"expected": None, "names_given": False}
     rows = in_words({"start": start, "outlook": unknown, "run": {"dev": None}})
     assert "names" not in rows["trusted"] and "--dev FILE" in rows["expected"]

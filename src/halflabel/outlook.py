@@ -21,6 +21,7 @@ MIN_HELD_OUT = 4  # texts from which accuracy is estimated
 RESAMPLES = 300
 MANY = 10  # labels per class from which class names add little
 MAX_CLASSES = 3  # that are named
+TWO_THIRDS = " from encoders that learned two thirds of the labels; with all of them it should be higher"
 
 
 class HeldOutLabels(NamedTuple):
@@ -105,15 +106,17 @@ def in_words(config: Mapping[str, Any]) -> dict[str, str]:
     if outlook is None:  # of an older model, or of a run that is not finished
         return {}
     shown = {"uses_words": "words of the pool"} | ({"uses_names": "class names"} if outlook["names_given"] else {})
-    parts = ["contrast of labelled texts"] if start.get("contrast") else []
-    parts += [f"clusters of the pool {start['trust']:.0%}"] if "trust" in start else []
+    by_contrast = bool(start.get("contrast"))  # then clusters are not used, whatever the labels say of them
+    parts = ["contrast of labelled texts"] if by_contrast else []
+    parts += [f"clusters of the pool {start['trust']:.0%}"] if "trust" in start and not by_contrast else []
     parts += [f"{name} {'used' if start[key] else 'not used'}" for key, name in shown.items() if key in start]
     if slopes := start.get("name_slopes"):  # of several labels per text, each of which has its own
         parts[-1] += f" for {sum(slope > 0 for slope in slopes)} of {len(slopes)} labels"
     rows = {"trusted": ", ".join(parts)} if parts else {}
     if expected := outlook["expected"]:
         rows["expected"] = (f"{expected['measure']} {expected['value']:.2f} ({expected['low']:.2f} to "
-                            f"{expected['high']:.2f}), by {expected['held_out']:,} labelled texts that were held out")
+                            f"{expected['high']:.2f}), by {expected['held_out']:,} labelled texts that were held out"
+                            + TWO_THIRDS * by_contrast)
     elif config["run"]["dev"] is None:
         rows["expected"] = "not estimated; --dev FILE, with labelled texts, measures it"
     return rows | {"would help": outlook["would_help"]}
