@@ -46,18 +46,17 @@ from halflabel.encoders.loading import load_transformer
 from halflabel.encoders.ngrams import KINDS, Kind, NgramModel, fit_linear, tf_idf_matrix
 from halflabel.persistence.model import TrainedModel
 from halflabel.students.cascade import Cascade
-from halflabel.students.distillation import (
-    AGREE,
+from halflabel.students.learning import (
     SCALES,
     STRENGTH,
     Examples,
     WordVectors,
-    best_trial,
     fit_features,
     fit_student,
     vectors_of_words,
 )
 from halflabel.students.student import Student
+from halflabel.students.trial import AGREE, best_trial
 from protocol import RESULTS, Results, Sample, load, sample_per_class
 
 SETS = {"ag_news": (25, 10_000), "clinc150": (10, 9_000), "arxiv_topics10": (10, 8_000)}  # per class, unlabelled

@@ -328,7 +328,8 @@ class TextClassifier(ClassifierMixin, BaseEstimator):
         labelled : pair of texts and labels, optional
             Measures accuracy; by cross-fitting, if this model was trained on the texts and its encoder was not.
         """
-        from halflabel.students.distillation import Goal, distill
+        from halflabel.students.distillation import distill
+        from halflabel.students.trial import Goal
 
         model = self._model
         if not isinstance(model, TrainedModel):

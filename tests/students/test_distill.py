@@ -24,28 +24,29 @@ from halflabel.integrity import fingerprint, write_checksums
 from halflabel.persistence.model import TrainedModel, load
 from halflabel.serve.batching import ServedModel
 from halflabel.students.cascade import Cascade, open_student
-from halflabel.students.distillation import (
+from halflabel.students.cross_fitting import folds, intervals
+from halflabel.students.distillation import distill
+from halflabel.students.learning import (
     RIDGE,
     SCALES,
     Examples,
-    StudentCalibration,
-    Trial,
     WordVectors,
-    agreeing_threshold,
-    agreement,
-    best_trial,
-    distill,
-    fit_and_try,
     fit_features,
     fit_student,
-    folds,
-    intervals,
-    least_like,
     naive_bayes,
     vectors_of,
     vectors_of_words,
 )
 from halflabel.students.student import Student, load_student, most_probable
+from halflabel.students.trial import (
+    StudentCalibration,
+    Trial,
+    agreeing_threshold,
+    agreement,
+    best_trial,
+    fit_and_try,
+    least_like,
+)
 
 POOL = tiny_texts(60, seed=1)[0]
 NEW, NEW_LABELS = tiny_texts(10, seed=9)
@@ -118,7 +119,7 @@ def test_the_scale_of_vectors_with_likelier_answers_is_kept(model: Path, monkeyp
         loss = trial.calibration.loss + (trial.words.scale != best)
         return replace(trial, calibration=replace(trial.calibration, loss=loss))
 
-    monkeypatch.setattr("halflabel.students.distillation.fit_and_try", worse)
+    monkeypatch.setattr("halflabel.students.trial.fit_and_try", worse)
     teacher = load(model)
     words = WordVectors.of(teacher, POOL, teacher.vectors(POOL))
     trial = best_trial("static", teacher, POOL, teacher.probabilities(POOL), words, NONE)

@@ -141,8 +141,8 @@ def distill(
         from halflabel.persistence.model import load, names_of_run
         from halflabel.persistence.model_folder import TEXTS, kept_texts, read_text_hashes
         from halflabel.students.cascade import Cascade
-        from halflabel.students.distillation import Goal
         from halflabel.students.distillation import distill as fit
+        from halflabel.students.trial import Goal
 
         goal = Goal(agree, speed_up) if cascade else None
         pool, notices = open_pool(unlabelled, text=text_column)
