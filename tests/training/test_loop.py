@@ -24,8 +24,9 @@ from halflabel.nn.network import PrecomputedVectors
 from halflabel.plans import plan_named
 from halflabel.randomness import Stream, generator
 from halflabel.settings import choose_settings
-from halflabel.training.loop import Trainer, averaged_model, rate_factor
+from halflabel.training.loop import Trainer, averaged_model
 from halflabel.training.objective import Objective
+from halflabel.training.optimizers import rate_factor
 from halflabel.training.time_budget import measure
 from halflabel.types import Shape
 
