@@ -100,7 +100,8 @@ def halflabel(method: str, split: Sample, test: Corpus, seed: int, names: Mappin
     predicted = clf.classes_[scores.argmax(axis=1)].astype(truth.dtype)  # names alone are given as strings
     confidence = softmax(scores, clf.model_.temperature).max(axis=1)
     return {"predicted": predicted, "seconds": seconds, "name": clf.method, "plan": clf.plan,
-            "steps": Plan.from_json(clf.model_.facts["plan"]).steps, "why": clf.termination_condition_,
+            "steps": Plan.from_json(clf.model_.facts["plan"]).steps, "minutes": options.minutes,
+            "why": clf.termination_condition_,
             "confidence": float(confidence.mean()),
             "ece": calibration_error(confidence, predicted == truth)}
 

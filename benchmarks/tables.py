@@ -30,6 +30,7 @@ RESULTS = Path(__file__).parent / "results"
 TARGETS = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 BLOCK = re.compile(r"<!-- table: ([\w-]+) -->\n(.*?)<!-- end -->", flags=re.S)
 BY_HAND = "<!-- by hand -->"
+ALL_STEPS, ALL_STEPS_OF_OTHERS = 375, 250  # of the plan `laptop`
 MANY_COMMITS = 6  # more than that are not listed one by one
 REDUCED, POOL = Path(__file__).parent / "reduced", 4000  # the reduced protocol, its unlabelled texts
 Line = dict[str, Any]
@@ -111,7 +112,19 @@ def with_commits(make: Callable[[], str]) -> str:
     processors = Counter(row["machine"]["cpu"] for row in _in_table.values() if "machine" in row)
     by_processor = ", ".join(f"{cpu} ({number})" for cpu, number in processors.items())
     where = f" By processor: {by_processor}." if len(processors) > 1 else ""
-    return f"{table}\n\n<sub>Runs by commit: {', '.join([*shown, *older])}.{where}</sub>"
+    return f"{table}\n\n<sub>Runs by commit: {', '.join([*shown, *older])}.{where}{shortened(_in_table.values())}</sub>"
+
+
+def shortened(rows: Iterable[Line]) -> str:
+    """A sentence on fine-tuned runs that had no time for all steps of their plan; empty if there are none."""
+    found: dict[int, list[int]] = defaultdict(list)
+    for row in rows:
+        method = str(row.get("method", ""))
+        full = ALL_STEPS if method.startswith("lift/") else ALL_STEPS_OF_OTHERS
+        if "/laptop" in method and "per_class" in row and row.get("steps", full) < full:
+            found[full].append(row["steps"])
+    return "".join(f" Fine-tuned runs without time for all {full} steps: {len(steps)} (at least {min(steps)} steps)."
+                   for full, steps in found.items())
 
 
 def commit_of(row: Line) -> str:
