@@ -21,6 +21,7 @@ from halflabel.methods.contrast import (
     at_best_temperature,
     batch_of,
     fit_tuned,
+    minutes_needed,
     pair_loss,
     rate_at,
     validate_contrast,
@@ -69,6 +70,15 @@ def test_the_rate_rises_and_falls() -> None:
     assert max(rates) == 1.0 and rates[0] < 0.2 and 0.0 < rates[-1] < 0.05
     top = int(np.argmax(rates))
     assert rates[: top + 1] == sorted(rates[: top + 1]) and rates[top:] == sorted(rates[top:], reverse=True)
+
+
+def test_long_texts_need_more_minutes(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contrast, "TOKENS", 20)
+    monkeypatch.setattr(contrast, "MAX_TOKENS", 40)
+    encoder = load_encoder(tiny_encoder, 64)
+    short, long, longest = ([" ".join(TEXTS[:1] * number)] for number in (1, 100, 200))
+    assert minutes_needed(encoder, short) == 5.0 < minutes_needed(encoder, short + long) < 10.0
+    assert minutes_needed(encoder, long) == minutes_needed(encoder, longest) == 10.0
 
 
 def test_texts_of_a_class_become_similar(tiny_encoder: str, monkeypatch: pytest.MonkeyPatch) -> None:

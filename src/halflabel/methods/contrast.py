@@ -53,7 +53,7 @@ MIN_PER_CLASS = 5  # labels of a class, on median
 FOLDS = 3  # of the labels
 MARGIN = 5.0  # log-likelihood of held-out labels that is needed where clusters are certain, or may lack where they fail
 SHARPEST = 3.0  # limit of the logarithm of a temperature
-MIN_MINUTES = 5.0  # of a plan; fine-tuning four times takes one or two of them on two cores
+MINUTES, TOKENS = 5.0, 64  # of a plan, for texts of so many tokens; fine-tuning four times takes two on two cores
 POOL_TEXTS = 500  # whose expected confidence is measured
 
 
@@ -71,6 +71,12 @@ class HeldOutContrast(NamedTuple):
         that they may speak a little against it; certain clusters gain by smoothing and words, which they do not tell.
         """
         return self.evidence > MARGIN * (2.0 * trust - 1.0)
+
+
+def minutes_needed(encoder: TextEncoder, texts: Sequence[str]) -> float:
+    """The minutes that a plan must have for contrast on these texts: long ones take as much longer."""
+    lengths = [min(len(ids), MAX_TOKENS) for ids in encoder.tokens(texts)]
+    return MINUTES * max(1.0, float(np.mean(lengths)) / TOKENS)
 
 
 def pair_loss(h: Tensor, y: Tensor) -> Tensor:

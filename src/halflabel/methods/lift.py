@@ -23,7 +23,7 @@ from halflabel.methods.closed_form_several import (
     label_means,
     refit_gaussians,
 )
-from halflabel.methods.contrast import MIN_MINUTES, HeldOutContrast, fit_tuned, validate_contrast
+from halflabel.methods.contrast import HeldOutContrast, fit_tuned, minutes_needed, validate_contrast
 from halflabel.methods.contrast import contrast as tune_by_contrast
 from halflabel.methods.gaussian_em import gaussian_em
 from halflabel.methods.label_smoothing import (
@@ -98,8 +98,8 @@ def start(head: NormalizedLinear, pseudo_labels: LabelTable, inputs: StartInputs
     fitted, dropped = (fit_without_wrong_labels(*closed_form, seed=inputs.seed, names=names) if drop_wrong
                        else (fit_closed_form(*closed_form, seed=inputs.seed, names=names), 0))
     began, held_out = time.monotonic(), None
-    if contrast == "auto" and inputs.minutes >= MIN_MINUTES and inputs.teachers is None and not (drop_wrong
-                                                                                                or fitted.unknown):
+    possible = contrast == "auto" and inputs.teachers is None and not (drop_wrong or fitted.unknown) and len(y) > 0
+    if possible and inputs.minutes >= minutes_needed(inputs.encoder, inputs.texts[: len(y)]):
         clusters = partial(gaussian_em, names=names) if fitted.uses_names else gaussian_em
         held_out = validate_contrast(inputs.encoder, inputs.texts, x, y, inputs.y.shape[1], inputs.seed,
                                      inputs.progress, clusters)
