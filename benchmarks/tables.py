@@ -195,7 +195,8 @@ def sealed_again() -> str:
                 for rows in runs.values() if (name, method, per_class) in rows]
         return ", ".join(both)
 
-    labels = DECIDE | {"lift/laptop, contrast with EM": "**halflabel**, contrast with EM (interrupted)"}
+    labels = DECIDE | {"lift/laptop, contrast with EM": "**halflabel**, contrast with EM (interrupted)",
+                       "lift/laptop, 15 minutes of one core": "**halflabel**, 15 minutes of one core (interrupted)"}
     body = [[name, label, *(cell(name, method, n) for n in shots)] for name in ("trec6", "mr2", "ohsumed23")
             for method, label in labels.items() if any((name, method, n) in runs["sealed-again"] for n in shots)]
     return markdown(["set", "", *(f"{n} labels per class: first, second" for n in shots)], body)
@@ -736,11 +737,13 @@ def growth() -> str:
 def calibration() -> str:
     """Expected calibration error by data set, labels per class and plan, with and without temperature.
 
-    Runs of the plan `laptop` are those of `benchmarks/accuracy.py`, with class names.
+    Runs of the plan `laptop` are those of `benchmarks/accuracy.py`, with class names, and so are frozen ones with few
+    labels, without class names.
     """
-    laptop = [row | {"part": "test"} for row in accuracy_lines() if row["method"] == "lift/laptop+names"]
+    test = [row | {"part": "test"} for row in accuracy_lines()
+            if row["method"] == "lift/laptop+names" or (row["method"] == "lift/frozen" and row["per_class"] < 10)]
     body = []
-    for (name, shots, plan, part), rows in sorted(grouped([*lines("calibration"), *laptop], "set", "per_class", "plan",
+    for (name, shots, plan, part), rows in sorted(grouped([*lines("calibration"), *test], "set", "per_class", "plan",
                                                           "part").items()):
         errors, without = [row["ece"] for row in rows], [row["ece_without"] for row in rows if "ece_without" in row]
         body.append([name, str(shots), plan, part, f"{statistics.mean(row['accuracy'] for row in rows):.3f}",
