@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from cli_runner import FAST, runner, write_csv
 from conftest import tiny_texts
 from fake_device import fake_device
 from halflabel import TextClassifier
-from halflabel.devices import Compute, choose_compute
+from halflabel.devices import Compute, choose_compute, few_blas_threads
 from halflabel.encoders.inference import encode
 from halflabel.encoders.loading import load_encoder
 from halflabel.errors import SettingError
@@ -190,3 +191,20 @@ def test_a_gpu_gives_about_the_numbers_of_the_cpu(precision: str, on_cpu: np.nda
     clf = fitted(classifier("bdd-f", tiny_encoder, "laptop", precision=precision))
     assert "cpu" not in on_device(clf)
     np.testing.assert_allclose(clf.predict_proba(POOL), on_cpu, atol=0.01)
+
+
+@pytest.mark.parametrize(("torch_threads", "blas_threads", "expected"), [(4, 4, 2), (4, 1, 1), (1, 4, 1), (8, 2, 2)])
+def test_linear_algebra_leaves_half_of_the_cores_to_others(torch_threads: int, blas_threads: int,
+                                                           expected: int) -> None:
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(torch_threads)
+    try:
+        with threadpool_limits(blas_threads, user_api="blas"):
+            with few_blas_threads():
+                assert threads() == {expected}
+            assert threads() == {blas_threads}
+    finally:
+        torch.set_num_threads(before)

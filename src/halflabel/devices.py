@@ -107,6 +107,22 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
     return x.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else x.to(device)
 
 
+@contextmanager
+def few_blas_threads() -> Iterator[None]:
+    """Half of torch's threads for numpy's linear algebra, also as a decorator.
+
+    Its threads wait actively: with as many as cores, one other busy process makes small products ten times as slow.
+    """
+    import scipy.linalg  # noqa: F401, its library has threads of its own, which are limited once it is loaded
+    from threadpoolctl import threadpool_info, threadpool_limits
+
+    limit = max(1, torch.get_num_threads() // 2)
+    fewer = {pool["prefix"]: limit for pool in threadpool_info()
+             if pool["user_api"] == "blas" and pool["num_threads"] > limit}
+    with threadpool_limits(fewer):
+        yield
+
+
 def reseed(device: torch.device, seed: int) -> None:
     """What torch.manual_seed does, without the stack trace that it takes at each call where there is no GPU."""
     torch.default_generator.manual_seed(seed)

@@ -20,7 +20,7 @@ from halflabel.class_names import Names, classes_with_names, name_vectors, names
 from halflabel.data.augmentation import WordEdits
 from halflabel.data.corpus import Corpus, columns_of, concat
 from halflabel.data.labels import Classes
-from halflabel.devices import Compute
+from halflabel.devices import Compute, few_blas_threads
 from halflabel.encoders.cache import EncoderCache
 from halflabel.encoders.catalogue import is_auto
 from halflabel.encoders.inputs import Inputs, TokenInputs, VectorInputs
@@ -65,6 +65,7 @@ class Trained:
     rows: list[int] | None = None  # of the pool that were trained on; None for all
 
 
+@few_blas_threads()
 def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
         truth: list[Any] | None = None, classes: Classes | None = None, folder: Path | None = None,
         resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0,

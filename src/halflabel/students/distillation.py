@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from halflabel.data.columns import text_hashes
 from halflabel.data.corpus import Corpus
+from halflabel.devices import few_blas_threads
 from halflabel.encoders.ngrams import KINDS, Kind
 from halflabel.encoders.text_encoder import BagOfWords
 from halflabel.errors import DataError, SettingError
@@ -27,6 +28,7 @@ POOL_LIMIT = 50_000  # pool texts that a student is fitted to, at most
 MIN_TEXTS = 20  # of the pool: fewer leave too few to measure agreement on
 
 
+@few_blas_threads()
 def distill(teacher: TrainedModel, pool: Corpus, *, student: str = DEFAULT, cascade: Goal | None = None,
             examples: Sequence[str] = (), labelled: Corpus | None = None,
             trained_on: NDArray[np.uint64] | None = None, refit: Refit | None = None,
