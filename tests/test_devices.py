@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -208,3 +211,12 @@ def test_linear_algebra_leaves_half_of_the_cores_to_others(torch_threads: int, b
             assert threads() == {blas_threads}
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("given", [None, "7"])
+def test_threads_wait_for_a_short_time_unless_the_user_says_otherwise(given: str | None) -> None:
+    code = "import os, halflabel; print(os.environ['GOMP_SPINCOUNT'])"
+    env = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    done = subprocess.run([sys.executable, "-c", code], env=env | ({"GOMP_SPINCOUNT": given} if given else {}),
+                          capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == (given or "1000")

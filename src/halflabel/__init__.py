@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import Any
 
 __version__ = "0.1.0"
+
+# Threads of GNU OpenMP, which torch has, wait actively for each other. On a busy machine they wait for one that has no
+# core, and training takes 25 times as long; they are to sleep soon. OpenMP reads it when torch is imported.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Everything heavy is imported on first use, so that `import halflabel` costs nothing.
 _HOMES = {
