@@ -726,6 +726,16 @@ def paper_row() -> str:
                      *(f"{encoder}, {1000 * epochs:,} steps" for encoder, epochs in columns)], body)
 
 
+def busy() -> str:
+    """Seconds of short runs, alone and beside busy processes, with threads as set by halflabel and by libraries."""
+    body = []
+    for (plan, way), rows in grouped(lines("busy"), "plan", "way").items():
+        seconds = {row["busy"]: row["seconds"] for row in rows}
+        body.append([f"`{plan}`", way, *(f"{seconds[busy]:.0f} s" if busy in seconds else "not run"
+                                         for busy in (False, True))])
+    return markdown(["plan", "threads as set by", "alone", "all cores busy"], body)
+
+
 def growth() -> str:
     """Time and peak memory by method, plan and size of the pool."""
     return markdown(["method", "plan", "unlabelled texts", "minutes", "peak memory, GB", "ms per text"],
@@ -1108,7 +1118,8 @@ TABLES: dict[str, Callable[[], str]] = {
     "methods-several": partial(methods_several, "frozen"),
     "methods-several-prior": partial(methods_several, "frozen", RULES[0]),
     "methods-several-laptop": partial(methods_several, "laptop"), "pool": pool, "throughput": throughput, "race": race,
-    "growth": growth, "minutes": minutes, "startup": startup, "calibration": calibration, "unknown": unknown,
+    "busy": busy, "growth": growth, "minutes": minutes, "startup": startup, "calibration": calibration,
+    "unknown": unknown,
     "active-learning": partial(active_learning, "report"),
     "active-learning-choice": partial(active_learning, "choose"), "active-learning-gaps": active_learning_gaps,
     "label-errors": label_errors, "noise": noise, "foreign": foreign,
