@@ -9,7 +9,8 @@ from typing import Any
 __version__ = "0.1.0"
 
 # Threads of GNU OpenMP, which torch has, wait actively for each other. On a busy machine they wait for one that has no
-# core, and training takes 25 times as long; they are to sleep soon. OpenMP reads it when torch is imported.
+# core, and training takes much longer than its share of the cores explains; so they are to sleep soon. OpenMP reads it
+# when torch is imported.
 os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # Everything heavy is imported on first use, so that `import halflabel` costs nothing.

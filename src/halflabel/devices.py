@@ -111,7 +111,7 @@ def to_device(x: Tensor, device: torch.device) -> Tensor:
 def few_blas_threads() -> Iterator[None]:
     """Half of torch's threads for numpy's linear algebra, also as a decorator.
 
-    Its threads wait actively: with as many as cores, one other busy process makes small products ten times as slow.
+    Its threads wait actively: with as many as cores, small products take five times as long on a busy machine.
     """
     import scipy.linalg  # noqa: F401, its library has threads of its own, which are limited once it is loaded
     from threadpoolctl import threadpool_info, threadpool_limits
