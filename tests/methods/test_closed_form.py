@@ -24,6 +24,7 @@ from halflabel.methods.gaussian_em import POOL_MASS, gaussian_em, near_classes
 from halflabel.methods.held_out import cross_validate, fit_weights, validate_halves
 from halflabel.methods.label_smoothing import (
     corrected_by_words,
+    kept_frequencies,
     match_confidence,
     neighbour_graph,
     sharpened,
@@ -328,19 +329,31 @@ def test_words_correct_soft_labels_and_keep_their_confidence() -> None:
     assert np.allclose(corrected.sum(axis=1), 1.0)
 
 
-def test_words_may_keep_the_frequencies_of_classes() -> None:
+def test_words_keep_unequal_frequencies_of_classes() -> None:
     texts, labels = tiny_texts(60)
     truth = np.array([sorted(set(labels)).index(label) for label in labels])
-    kept = np.flatnonzero((truth == 0) | (np.arange(len(truth)) % 3 == 0))
+    kept = np.flatnonzero((truth == 0) | (np.arange(len(truth)) % 7 == 0))
     counts = word_features([texts[i] for i in kept])
     noisy = np.where(np.arange(len(kept)) % 5 == 0, 2, truth[kept])  # some texts are taken for one class
-    soft = 0.2 + 0.4 * np.eye(3)[noisy]
+    soft = 0.05 + 0.85 * np.eye(3)[noisy]
     changed, same = (corrected_by_words(counts, np.empty((0, 3)), soft, keep_frequencies=keep)
                      for keep in (False, True))
     assert not np.allclose(changed.mean(axis=0), soft.mean(axis=0), atol=0.005)
     assert np.allclose(same.mean(axis=0), soft.mean(axis=0), atol=1e-4)
     assert np.allclose(same.sum(axis=1), 1.0)
     assert np.ptp(np.log(same[:, 0] / same[:, 2]) - np.log(changed[:, 0] / changed[:, 2])) < 1e-2
+
+
+@pytest.mark.parametrize(("before", "after", "expected"), [
+    ([0.4, 0.35, 0.25], [0.34, 0.33, 0.33], [0.34, 0.33, 0.33]),  # about equal: words may be right
+    ([0.8, 0.15, 0.05], [0.9, 0.09, 0.01], [0.8, 0.15, 0.05]),
+    ([1.0, 0.0, 0.0], [0.98, 0.01, 0.01], [1.0, 0.0, 0.0]),
+])
+def test_frequencies_are_kept_as_far_as_they_are_unequal(before: list[float], after: list[float],
+                                                         expected: list[float]) -> None:
+    assert np.allclose(kept_frequencies(np.array([before]), np.array([after])), expected)
+    between = kept_frequencies(np.array([[0.5, 0.35, 0.15]]), np.array([[0.4, 0.3, 0.3]]))
+    assert 0.4 < between[0] < 0.5 and 0.15 < between[2] < 0.3
 
 
 def test_without_words_nothing_changes() -> None:

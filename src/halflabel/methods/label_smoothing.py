@@ -18,6 +18,7 @@ EVIDENCE_SCALE = 1.5  # of word log-likelihoods: a tf-idf vector of length one u
 LABELLED_WEIGHT = 5.0  # of a labelled text, in pool texts
 WEIGHTINGS = 15  # of the classes, until they are as frequent as they should be
 RAREST = 1e-6  # share of a class
+EQUAL, UNEQUAL = 0.05, 0.15  # divergence of class frequencies from equal ones, in nats; between them they are partly so
 
 
 def neighbour_graph(x: Array, neighbours: int = NEIGHBOURS) -> Any:
@@ -67,8 +68,8 @@ def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1, ke
     """Soft labels (M, K) times the likelihood of the words under naive Bayes, at the same mean confidence.
 
     `words` (N_l + M, V) are features of the labelled texts, whose labels are y (N_l, K), and of the M texts. Naive
-    Bayes is fitted to all of them in each round. The frequencies of the classes may be kept, too: words have a part in
-    the errors of soft labels, by which a class that is hard to tell becomes rarer.
+    Bayes is fitted to all of them in each round. The frequencies of the classes may be kept, too, where these are
+    unequal.
     """
     from scipy.special import log_softmax, softmax
 
@@ -82,12 +83,24 @@ def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1, ke
         prior = np.log(labels.sum(axis=0) / labels.sum())
         log_posterior = log_softmax(EVIDENCE_SCALE * (words[len(y) :] @ log_likelihood) + prior, axis=1)
         soft = match_confidence(softmax(np.log(soft + 1e-4) + log_posterior, axis=1), soft)
-    return match_frequencies(soft, before) if keep_frequencies else soft
+    return match_frequencies(soft, kept_frequencies(before, soft)) if keep_frequencies else soft
 
 
-def match_frequencies(p: Array, reference: Array) -> Array:
-    """p (M, K) with each class weighted so that it is as frequent as in the reference (M, K)."""
-    wanted, weights = np.maximum(reference.mean(axis=0), RAREST), np.ones(p.shape[1])
+def kept_frequencies(before: Array, after: Array) -> Array:
+    """Frequencies of the classes (K,) between those of soft labels (M, K) before and after a correction by words.
+
+    Words make a class rarer that is hard to tell, the more the rarer it is: unequal frequencies are kept. About equal
+    ones may well be errors of few labels, which words correct.
+    """
+    p, q = before.mean(axis=0), after.mean(axis=0)
+    divergence = float((p * np.log(np.maximum(p, RAREST) * len(p))).sum())
+    share = np.clip((divergence - EQUAL) / (UNEQUAL - EQUAL), 0.0, 1.0)
+    return np.asarray(q ** (1.0 - share) * p**share)
+
+
+def match_frequencies(p: Array, frequencies: Array) -> Array:
+    """p (M, K) with each class weighted so that it has that share of the frequencies (K,)."""
+    wanted, weights = np.maximum(frequencies / frequencies.sum(), RAREST), np.ones(p.shape[1])
     for _ in range(WEIGHTINGS):
         weighted = weighted_classes(p, weights)
         weights *= wanted / np.maximum(weighted.mean(axis=0), RAREST)
