@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from halflabel.data.corpus import Corpus
+from halflabel.devices import few_blas_threads
 from halflabel.encoders.neighbours import NeighbourVote, texts_to_keep
 from halflabel.encoders.ngrams import fit_ngram_model
 from halflabel.evaluation.confidence import UnknownDetector, fit_temperature, softmax, unit
@@ -27,6 +28,7 @@ WORD_TEXTS = 20_000  # pool texts that a model of words learns, at most
 MAX_FEATURES = 4096  # of texts whose distance from classes is measured
 
 
+@few_blas_threads()
 def complete(model: TrainedModel, objective: Objective, problem: Problem, trainer: Trainer, texts: Sequence[str],
              dev: Corpus | None) -> TrainedModel:
     """The trained model with all that it needs for prediction; a pool that was abandoned has no vote."""

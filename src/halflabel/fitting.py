@@ -65,7 +65,6 @@ class Trained:
     rows: list[int] | None = None  # of the pool that were trained on; None for all
 
 
-@few_blas_threads()
 def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | None = None,
         truth: list[Any] | None = None, classes: Classes | None = None, folder: Path | None = None,
         resume: bool = False, report: Report = silent, checkpoint_seconds: float = 60.0,
@@ -144,6 +143,7 @@ def fit(labelled: Corpus, pool: Corpus, settings: Settings, *, dev: Corpus | Non
     return Trained(model, outcome, rows)
 
 
+@few_blas_threads()
 def look_ahead(encoder: TextEncoder, problem: Problem, labelled: Corpus, classes: Classes, settings: Settings,
                method: Method) -> dict[str, Any]:
     """What to expect of the model, and what would help most; texts are encoded only if their vectors are cached."""
@@ -216,6 +216,7 @@ def with_chosen_encoder(settings: Settings, labelled: Corpus, classes: Classes,
     return replace(settings, encoder=name), [notice]
 
 
+@few_blas_threads()
 def make_problem(encoder: TextEncoder, objective: Objective, labelled: Corpus, pool: Corpus, classes: Classes,
                  settings: Settings, report: Report = silent, truth: list[Any] | None = None,
                  teacher: TextEncoder | None = None) -> Problem:
