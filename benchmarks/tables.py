@@ -628,7 +628,8 @@ def unequal() -> str:
     """Accuracy and macro F1 of each method by how unequal the classes of the pool are, and how texts were labelled."""
     methods = ("lift", "am-f", "self-training", "logreg")
     body = []
-    for (name, ratio, draw), rows in grouped(lines("unequal"), "set", "ratio", "labelled").items():
+    shipped = [row for row in lines("unequal") if not (row.get("way") or row.get("per_class") or row.get("at_most"))]
+    for (name, ratio, draw), rows in grouped(shipped, "set", "ratio", "labelled").items():
         by = grouped(rows, "method")
         cells = [" / ".join(f"{statistics.mean(row[what] for row in by[(method,)]):.3f}"
                             for what in ("accuracy", "macro_f1")) if (method,) in by else "not run"
@@ -637,6 +638,24 @@ def unequal() -> str:
                      str(max(map(len, by.values())))])
     return markdown(["set", "largest to smallest class", "labelled", *(f"`{method}`" for method in methods), "samples"],
                     body)
+
+
+def unequal_ways() -> str:
+    """Accuracy of `lift` by other rules, on the samples that the shipped ones were chosen on."""
+    ways = ("", *dict.fromkeys(row["way"] for row in lines("unequal") if row.get("way")))
+    cells = grouped([row | {what: row.get(what) or default for what, default in
+                            (("per_class", 5), ("at_most", 2500), ("way", ""))}
+                     for row in lines("unequal") if row["method"] == "lift"], "set", "at_most", "per_class", "ratio",
+                    "labelled")
+    body = []
+    for (name, at_most, per_class, ratio, draw), rows in cells.items():
+        by = grouped(rows, "way")
+        if len(by) > 1:
+            body.append([name, f"{at_most:,}", f"{per_class}{' on average' * (draw == 'random')}", f"{ratio} : 1",
+                         *(f"{statistics.mean(row['accuracy'] for row in by[(way,)]):.3f}" if (way,) in by else ""
+                           for way in ways), str(max(map(len, by.values())))])
+    return markdown(["set", "pool, at most", "labels per class", "largest to smallest class", "`lift`",
+                     *(way.replace("_", " ") for way in ways[1:]), "samples"], body)
 
 
 def speed() -> str:
@@ -1110,7 +1129,7 @@ TABLES: dict[str, Callable[[], str]] = {
     "floor": floor, "start": start, "names": names, "names-several": names_several, "votes": votes,
     "schedule": schedule, "trust": trust, "splits": splits, "trust-official": trust_official,
     "contrast": contrast,
-    "pairs": pairs, "unequal": unequal,
+    "pairs": pairs, "unequal": unequal, "unequal-ways": unequal_ways,
     "speed": speed, "machine": machine, "supply": supply, "wheels": wheels,
     "multilabel": multilabel, "multilabel-mean": multilabel_mean,
     "multilabel-rest": multilabel_rest, "stretch": stretch, "parity": parity,

@@ -20,7 +20,7 @@ from halflabel.methods.closed_form import (
     words_improve,
 )
 from halflabel.methods.closed_form_several import gaussians
-from halflabel.methods.gaussian_em import POOL_MASS, gaussian_em, near_classes
+from halflabel.methods.gaussian_em import POOL_MASS, centre_of_classes, gaussian_em, near_classes
 from halflabel.methods.held_out import cross_validate, fit_weights, validate_halves
 from halflabel.methods.label_smoothing import (
     corrected_by_words,
@@ -354,6 +354,27 @@ def test_frequencies_are_kept_as_far_as_they_are_unequal(before: list[float], af
     assert np.allclose(kept_frequencies(np.array([before]), np.array([after])), expected)
     between = kept_frequencies(np.array([[0.5, 0.35, 0.15]]), np.array([[0.4, 0.3, 0.3]]))
     assert 0.4 < between[0] < 0.5 and 0.15 < between[2] < 0.3
+
+
+def test_frequencies_of_many_classes_are_kept() -> None:
+    rng = np.random.default_rng(0)
+    before, after = rng.dirichlet(np.full(30, 50.0), size=2)
+    assert np.allclose(kept_frequencies(before[None], after[None]), before)
+    assert not np.allclose(kept_frequencies(before[None, :10] / before[:10].sum(), after[None, :10] / after[:10].sum()),
+                           before[:10] / before[:10].sum(), atol=1e-3)
+
+
+def test_the_centre_of_classes_is_that_of_the_pool_unless_labels_tell_more_than_chance() -> None:
+    rng = np.random.default_rng(0)
+    y, far = np.repeat(np.arange(4), 2), np.full(16, 2.0)
+    one_hot = np.eye(4)[y]
+    shares = []
+    for centre in (np.zeros(16), far):
+        draws = [one_hot.T @ (centre + rng.normal(size=(8, 16))) for _ in range(200)]
+        lengths = [np.linalg.norm(centre_of_classes(sums, one_hot.sum(axis=0), 16.0)) for sums in draws]
+        shares.append(np.mean(lengths) / np.mean([np.linalg.norm(sums.sum(axis=0) / 8.0) for sums in draws]))
+    assert shares[0] < 0.25 and shares[1] > 0.95
+    assert not centre_of_classes(np.zeros((4, 16)), np.zeros(4), 16.0).any()
 
 
 def test_without_words_nothing_changes() -> None:

@@ -30,9 +30,7 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     """The cluster model: EM for Gaussian classes with one shared covariance; labelled texts keep their labels.
 
     Texts of the pool that are far from all classes do not count: EM would take a cluster of unknown texts for a part
-    of some class. That is measured from halfway between the pool's centre and that of the labelled classes, since the
-    pool's centre lies in its largest class, whose texts would look far from everything. The vectors of class names
-    (K, H) count as `name_mass` labelled texts each.
+    of some class. The vectors of class names (K, H) count as `name_mass` labelled texts each.
     """
     from scipy.special import softmax
 
@@ -46,8 +44,9 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
     variance = ((x**2).sum() + (pool**2).sum()) / (len(x) + len(pool))
     covariance = np.eye(width) * max(min(within, variance), SMALLEST_VARIANCE) / width
-    middle = 0.5 * (one_hot.T @ x / np.maximum(one_hot.sum(axis=0), 1.0)[:, None]).mean(axis=0)
-    soft, share, f, f_pool = np.zeros((len(pool), labels)), 1.0, unit(x - middle), unit(pool - middle)
+    centre_of_labels = centre_of_classes(one_hot.T @ x, one_hot.sum(axis=0), min(within, variance))
+    f, f_pool = unit(x - centre_of_labels), unit(pool - centre_of_labels)
+    soft, share = np.zeros((len(pool), labels)), 1.0
     for isotropic, iterations, quantile in STAGES:
         near = near_classes(f, y, f_pool, one_hot.T @ f + share * (soft.T @ f_pool), quantile)
         total, share = len(x) + near.sum(), min(1.0, POOL_MASS * labels / near.sum())
@@ -70,6 +69,19 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
             if 0.5 * np.abs(soft - previous).sum(axis=1).mean() < TOLERANCE:
                 break
     return LinearModel(weight, bias - centre @ weight)
+
+
+def centre_of_classes(sums: Array, counts: Array, variance: float) -> Array:
+    """The mean of the class means (H,), shrunk towards the centre of the pool, which is the origin.
+
+    Texts of a large class look far from everything when seen from the pool's centre, which lies in that class; but the
+    mean of a few texts is elsewhere by chance. So the part of its squared length that chance explains is taken away,
+    as by James and Stein. `sums` (K, H) are those of labelled texts, `variance` is theirs around their class means.
+    """
+    counts = np.maximum(counts, 1.0)
+    mean = (sums / counts[:, None]).mean(axis=0)
+    chance = variance * (1.0 / counts).mean() / len(counts)
+    return np.asarray(mean * max(0.0, 1.0 - chance / max(mean @ mean, SMALLEST_VARIANCE)))
 
 
 def name_directions(names: Array) -> Array:

@@ -19,6 +19,7 @@ LABELLED_WEIGHT = 5.0  # of a labelled text, in pool texts
 WEIGHTINGS = 15  # of the classes, until they are as frequent as they should be
 RAREST = 1e-6  # share of a class
 EQUAL, UNEQUAL = 0.05, 0.15  # divergence of class frequencies from equal ones, in nats; between them they are partly so
+MANY_CLASSES = 20  # from which on words have too few texts of each class to tell how frequent it is
 
 
 def neighbour_graph(x: Array, neighbours: int = NEIGHBOURS) -> Any:
@@ -90,9 +91,11 @@ def kept_frequencies(before: Array, after: Array) -> Array:
     """Frequencies of the classes (K,) between those of soft labels (M, K) before and after a correction by words.
 
     Words make a class rarer that is hard to tell, the more the rarer it is: unequal frequencies are kept. About equal
-    ones may well be errors of few labels, which words correct.
+    ones may well be errors of few labels, which words correct, unless there are many classes.
     """
     p, q = before.mean(axis=0), after.mean(axis=0)
+    if len(p) >= MANY_CLASSES:
+        return np.asarray(p)
     divergence = float((p * np.log(np.maximum(p, RAREST) * len(p))).sum())
     share = np.clip((divergence - EQUAL) / (UNEQUAL - EQUAL), 0.0, 1.0)
     return np.asarray(q ** (1.0 - share) * p**share)
