@@ -185,21 +185,22 @@ def sealed_differences() -> str:
 
 
 def sealed_again() -> str:
-    """Accuracy of the default on the sealed sets, in the first run and in the second, part of which was interrupted."""
+    """Accuracy of the default on the sealed sets, in three runs, the second of which was interrupted in part."""
+    order = {"sealed": "first", "sealed-again": "second", "sealed-third": "third"}
     runs = {file: grouped((row for row in accuracy_lines(file) if row["method"].startswith("lift/")),
-                          "set", "method", "per_class") for file in ("sealed", "sealed-again")}
+                          "set", "method", "per_class") for file in order}
     shots = sorted({per_class for _, _, per_class in runs["sealed"]})
 
     def cell(name: str, method: str, per_class: int) -> str:
-        both = [spread([row["accuracy"] for row in rows[name, method, per_class]])
-                for rows in runs.values() if (name, method, per_class) in rows]
-        return ", ".join(both)
+        found = [rows.get((name, method, per_class)) for rows in runs.values()]
+        return ", ".join(spread([row["accuracy"] for row in rows]) if rows else "-" for rows in found) * any(found)
 
     labels = DECIDE | {"lift/laptop, contrast with EM": "**halflabel**, contrast with EM (interrupted)",
                        "lift/laptop, 15 minutes of one core": "**halflabel**, 15 minutes of one core (interrupted)"}
     body = [[name, label, *(cell(name, method, n) for n in shots)] for name in ("trec6", "mr2", "ohsumed23")
-            for method, label in labels.items() if any((name, method, n) in runs["sealed-again"] for n in shots)]
-    return markdown(["set", "", *(f"{n} labels per class: first, second" for n in shots)], body)
+            for method, label in labels.items()]
+    return markdown(["set", "", *(f"{n} labels per class: {', '.join(order.values())}" for n in shots)],
+                    [row for row in body if any(row[2:])])
 
 
 def labelled(method: str) -> str:
