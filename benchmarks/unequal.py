@@ -110,7 +110,7 @@ def predict(method: str, split: Sample, outside: Corpus, seed: int) -> np.ndarra
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, required=True)
-    parser.add_argument("--sets", nargs="+", default=list(SETS)[:2], choices=list(SETS))
+    parser.add_argument("--sets", nargs="+", default=["ag_news", "arxiv_topics10"], choices=list(SETS))
     parser.add_argument("--per-class", type=int, nargs="+", default=[PER_CLASS])
     parser.add_argument("--pool", type=int, default=POOL)
     parser.add_argument("--draws", nargs="+", default=list(DRAWS), choices=DRAWS)

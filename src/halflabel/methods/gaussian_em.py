@@ -42,10 +42,10 @@ def gaussian_em(x: Array, y: Columns, pool: Array, labels: int, *, names: Array 
         sums, counts = sums + name_mass * NAME_RADIUS * name_directions(names), counts + name_mass
     means, log_prior = sums / np.maximum(counts, 1.0)[:, None], np.full(labels, -np.log(labels))
     within = ((x - means[y]) ** 2).sum() / (len(x) - labels) if len(x) > labels else np.inf
-    variance = ((x**2).sum() + (pool**2).sum()) / (len(x) + len(pool))
-    covariance = np.eye(width) * max(min(within, variance), SMALLEST_VARIANCE) / width
-    centre_of_labels = centre_of_classes(one_hot.T @ x, one_hot.sum(axis=0), min(within, variance))
-    f, f_pool = unit(x - centre_of_labels), unit(pool - centre_of_labels)
+    variance = min(within, ((x**2).sum() + (pool**2).sum()) / (len(x) + len(pool)))
+    covariance = np.eye(width) * max(variance, SMALLEST_VARIANCE) / width
+    middle = centre_of_classes(one_hot.T @ x, one_hot.sum(axis=0), variance)
+    f, f_pool = unit(x - middle), unit(pool - middle)
     soft, share = np.zeros((len(pool), labels)), 1.0
     for isotropic, iterations, quantile in STAGES:
         near = near_classes(f, y, f_pool, one_hot.T @ f + share * (soft.T @ f_pool), quantile)

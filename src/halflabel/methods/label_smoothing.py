@@ -69,8 +69,8 @@ def corrected_by_words(words: Any, y: Array, soft: Array, *, rounds: int = 1, ke
     """Soft labels (M, K) times the likelihood of the words under naive Bayes, at the same mean confidence.
 
     `words` (N_l + M, V) are features of the labelled texts, whose labels are y (N_l, K), and of the M texts. Naive
-    Bayes is fitted to all of them in each round. The frequencies of the classes may be kept, too, where these are
-    unequal.
+    Bayes is fitted to all of them in each round. With `keep_frequencies` those of the classes stay as they are, as far
+    as `kept_frequencies` says.
     """
     from scipy.special import log_softmax, softmax
 
